@@ -1,0 +1,1 @@
+"""Builds training samples and context stores; `python -m data_pipeline --help` lists the steps."""

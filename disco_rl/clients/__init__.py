@@ -1,0 +1,1 @@
+"""Clients of model servers: OpenAI-compatible chat, and tokens in, tokens out."""

@@ -1,0 +1,1 @@
+"""The subcommands of `disco-rl`: each module has HELP, add_arguments and run."""

@@ -1,0 +1,1 @@
+"""The domain: shards, plans, evidence, trajectories. No torch, verl, ray or network."""

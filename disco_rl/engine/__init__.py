@@ -1,0 +1,1 @@
+"""The episode: Driver, Workers, executor. Models only through `protocols`."""

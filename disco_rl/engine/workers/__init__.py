@@ -1,0 +1,39 @@
+"""The Workers: `retriever` (no language model) and `chat` (any OpenAI-compatible endpoint)."""
+
+from collections.abc import Mapping
+from dataclasses import MISSING, fields
+from typing import Any
+
+from disco_rl.engine.protocols import Worker
+from disco_rl.engine.workers.chat import ChatWorker, ChatWorkerConfig
+from disco_rl.engine.workers.retriever import Retriever, RetrieverConfig
+
+WORKERS: dict[str, tuple[Any, Any]] = {
+    "retriever": (Retriever, RetrieverConfig),
+    "chat": (ChatWorker, ChatWorkerConfig),
+}
+"""By `kind`: the Worker and its config."""
+
+
+def build_worker(config: Mapping[str, Any]) -> Worker:
+    """The Worker of a config group: its `kind`, and the fields of that kind's config.
+
+    Raises `ValueError` naming what is unknown or missing.
+    """
+    kind = config.get("kind")
+    if kind not in WORKERS:
+        raise ValueError(f"worker.kind is {kind!r}; choose from {list(WORKERS)}")
+    make, schema = WORKERS[kind]
+    known = {f.name: f for f in fields(schema)}
+    given = {key: config[key] for key in config if key != "kind"}
+    unknown = sorted(set(given) - set(known))
+    if unknown:
+        raise ValueError(f"worker ({kind}): unknown keys {unknown}; known: {sorted(known)}")
+    missing = [
+        name
+        for name, f in known.items()
+        if name not in given and f.default is MISSING and f.default_factory is MISSING
+    ]
+    if missing:
+        raise ValueError(f"worker ({kind}): set {', '.join('worker.' + name for name in missing)}")
+    return make(schema(**given))

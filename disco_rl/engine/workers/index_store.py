@@ -1,0 +1,101 @@
+"""Indexes on disk, written whole or not at all, and a bounded cache of them in memory."""
+
+import hashlib
+import logging
+import os
+import shutil
+import tempfile
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from pathlib import Path
+from typing import Generic, TypeVar
+
+_LOG = logging.getLogger(__name__)
+V = TypeVar("V")
+
+
+def digest(*parts: str | bytes) -> str:
+    """Hex digest (128 bits) of the parts, each kept apart by its length."""
+    state = hashlib.blake2b(digest_size=16)
+    for part in parts:
+        data = part.encode("utf-8", "surrogatepass") if isinstance(part, str) else part
+        state.update(len(data).to_bytes(8, "little"))
+        state.update(data)
+    return state.hexdigest()
+
+
+def default_cache_dir() -> Path:
+    """`$DISCO_CACHE/retriever`, else under `$XDG_CACHE_HOME`, else under `~/.cache`."""
+    if root := os.environ.get("DISCO_CACHE"):
+        return Path(root) / "retriever"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "disco_rl/retriever"
+
+
+class IndexStore:
+    """Folders by key under `root`. Any number of processes may read and write the same keys."""
+
+    def __init__(self, root: Path):
+        self.root = root
+        self._broken = False
+
+    def path(self, key: str) -> Path | None:
+        """The folder of `key`, complete, or None."""
+        folder = self.root / key[:2] / key
+        return folder if folder.is_dir() else None
+
+    def write(self, key: str, fill: Callable[[Path], None]) -> None:
+        """Lets `fill` write into a new folder, then names it `key` in one step.
+
+        A disk that refuses costs time, not results: it is logged once, and the run goes on.
+        """
+        folder = self.root / key[:2] / key
+        scratch = ""
+        try:
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            scratch = tempfile.mkdtemp(prefix=f".{key}.", dir=folder.parent)
+            fill(Path(scratch))
+            os.chmod(scratch, 0o755)
+            if not folder.is_dir():
+                os.rename(scratch, folder)
+        except OSError as error:
+            if not folder.is_dir() and not self._broken:  # else another process was first
+                self._broken = True
+                _LOG.warning("can't keep indexes under %s (%s); set cache_dir", self.root, error)
+        finally:
+            if scratch:
+                shutil.rmtree(scratch, ignore_errors=True)
+
+    def drop(self, key: str) -> None:
+        """Removes a folder that can't be read."""
+        shutil.rmtree(self.root / key[:2] / key, ignore_errors=True)
+
+
+class Lru(Generic[V]):
+    """Values by key, the least recently used dropped once the weights exceed `limit`."""
+
+    def __init__(self, limit: int):
+        self._limit = limit
+        self._total = 0
+        self._items: OrderedDict[Hashable, tuple[V, int]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, key: Hashable) -> V | None:
+        with self._lock:
+            if key not in self._items:
+                return None
+            self._items.move_to_end(key)
+            return self._items[key][0]
+
+    def put(self, key: Hashable, value: V, weight: int = 1) -> None:
+        """Keeps `value`; the newest one stays even where it alone exceeds the limit."""
+        with self._lock:
+            if key in self._items:
+                self._total -= self._items.pop(key)[1]
+            self._items[key] = (value, weight)
+            self._total += weight
+            while self._total > self._limit and len(self._items) > 1:
+                self._total -= self._items.popitem(last=False)[1][1]
+
+    def __len__(self) -> int:
+        return len(self._items)

@@ -1,0 +1,1 @@
+"""From a training checkpoint to a Hugging Face folder that anything can load."""

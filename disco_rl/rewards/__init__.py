@@ -1,0 +1,49 @@
+"""What a trajectory earns: accuracy, format and evidence, kept apart and summed once."""
+
+from disco_rl.rewards.dry_run import RewardCheckError, Separation, check_separates
+from disco_rl.rewards.evidence import EvidenceScore, cited_findings, evidence_score
+from disco_rl.rewards.format import format_share
+from disco_rl.rewards.judge import (
+    Judge,
+    JudgeError,
+    MatchJudge,
+    Verdict,
+    build_judge,
+    said,
+)
+from disco_rl.rewards.parts import (
+    PRESETS,
+    Abstention,
+    Failure,
+    Part,
+    RewardParts,
+    RewardWeights,
+    Value,
+    weights_from,
+)
+from disco_rl.rewards.score import score
+
+__all__ = [
+    "PRESETS",
+    "Abstention",
+    "EvidenceScore",
+    "Failure",
+    "Judge",
+    "JudgeError",
+    "MatchJudge",
+    "Part",
+    "RewardCheckError",
+    "RewardParts",
+    "RewardWeights",
+    "Separation",
+    "Value",
+    "Verdict",
+    "build_judge",
+    "check_separates",
+    "cited_findings",
+    "evidence_score",
+    "format_share",
+    "said",
+    "score",
+    "weights_from",
+]

@@ -1,0 +1,1 @@
+"""The embedded Driver: a small Qwen3 with its own tokenizer, warm-started on demonstrations."""

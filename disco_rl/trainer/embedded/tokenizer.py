@@ -1,0 +1,53 @@
+"""A small byte-level BPE tokenizer with Qwen3's chat markers and thinking tags."""
+
+from collections.abc import Iterable, Sequence
+
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerFast
+
+PAD, END, START = "<|endoftext|>", "<|im_end|>", "<|im_start|>"
+THINK = ("<think>", "</think>")
+
+CHAT_TEMPLATE = """\
+{%- for message in messages -%}
+{{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' -}}
+{%- endfor -%}
+{%- if add_generation_prompt -%}
+{{- '<|im_start|>assistant\\n' -}}
+{%- if enable_thinking is defined and enable_thinking is false -%}
+{{- '<think>\\n\\n</think>\\n\\n' -}}
+{%- endif -%}
+{%- endif -%}
+"""
+"""Qwen3's form. Unlike Qwen3's own template it strips no thinking from earlier turns."""
+
+
+def build_tokenizer(
+    texts: Iterable[str], vocab_size: int, phrases: Sequence[str] = ()
+) -> PreTrainedTokenizerFast:
+    """Trains on `texts`; each of `phrases` (a JSON skeleton, say) becomes one token.
+
+    Every text round-trips, since the alphabet is all 256 bytes. The same texts in the same order
+    give the same tokenizer.
+    """
+    bpe = Tokenizer(models.BPE())
+    bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    bpe.decoder = decoders.ByteLevel()
+    specials = [PAD, START, END]
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size - len(phrases) - len(THINK),
+        special_tokens=specials,
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    bpe.train_from_iterator(texts, trainer)
+    bpe.add_tokens([AddedToken(text, normalized=False) for text in (*THINK, *phrases)])
+    return PreTrainedTokenizerFast(
+        tokenizer_object=bpe,
+        pad_token=PAD,
+        eos_token=END,
+        additional_special_tokens=[START],
+        chat_template=CHAT_TEMPLATE,
+        clean_up_tokenization_spaces=False,
+        model_max_length=4096,
+    )

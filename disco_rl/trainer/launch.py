@@ -1,0 +1,131 @@
+"""From a composed config to a finished training run.
+
+Importing this module is cheap: verl, Ray and torch are imported by `train`.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+CPU_PLUGIN = "disco_rl.trainer.cpu.plugin"
+CPU_BALANCER = Path(__file__).parent / "cpu" / "balancer.yaml"
+CONFIGS = Path(__file__).resolve().parents[2] / "configs"
+
+
+def compose(
+    overrides: Sequence[str] = (), *, name: str = "train", directory: Path = CONFIGS
+) -> DictConfig:
+    """The primary config `name` with Hydra overrides applied.
+
+    verl's own configs are found on disk, without importing verl (Hydra's `pkg://` would).
+    Raises ModuleNotFoundError when verl isn't installed, Hydra's errors for a bad override.
+    """
+    from hydra import compose as hydra_compose
+    from hydra import initialize_config_dir
+
+    spec = importlib.util.find_spec("verl")
+    if spec is None or spec.origin is None:
+        raise ModuleNotFoundError("verl is not installed; install the `train` extra")
+    verl_configs = Path(spec.origin).parent / "trainer" / "config"
+    with initialize_config_dir(config_dir=str(directory), version_base=None):
+        return hydra_compose(
+            name, overrides=[f"hydra.searchpath=[file://{verl_configs}]", *overrides]
+        )
+
+
+def train(config: DictConfig) -> None:
+    """Train with verl's v1 trainer until the config's last step; blocks.
+
+    Sets the environment the device needs, starts a local Ray (unless one is running) and shuts
+    down what it started, also on failure or Ctrl-C. Raises what the trainer raises.
+    """
+    os.environ.update(environment(config))
+
+    import ray
+    from verl.trainer.main_ppo import run_ppo
+    from verl.trainer.ppo.utils import need_critic, need_reference_policy
+    from verl.utils.config import validate_config
+
+    from disco_rl.trainer.task_runner import TaskRunner
+
+    started_here = not ray.is_initialized()
+    servers: list[Any] = []
+    try:
+        validate_config(config, need_reference_policy(config), need_critic(config))
+        if config.trainer.device == "cpu" and started_here:
+            rollout = config.actor_rollout_ref.rollout
+            rollout.router_config_path = rollout.router_config_path or str(CPU_BALANCER)
+            servers = _start_local_ray(config)
+        run_ppo(config, task_runner_class=TaskRunner)
+    finally:
+        servers.clear()
+        if started_here:
+            ray.shutdown()
+
+
+def _start_local_ray(config: DictConfig) -> list[Any]:
+    """Ray on this machine only, whose processes inherit this environment.
+
+    verl would pass the variables as a runtime environment, which Ray applies process by process
+    and which keeps it from reusing idle ones. Returns the rollout servers that are starting.
+    """
+    import ray
+    from verl.trainer.constants_ppo import get_ppo_ray_runtime_env
+
+    from disco_rl.trainer.cpu.startup import start_servers
+
+    for key, value in get_ppo_ray_runtime_env(config)["env_vars"].items():
+        os.environ.setdefault(key, value)
+    options = dict(OmegaConf.to_container(config.ray_kwargs.ray_init, resolve=True))
+    options.pop("runtime_env", None)
+    options.setdefault("_temp_dir", str(Path(tempfile.gettempdir()) / f"disco-ray-{os.getuid()}"))
+    ray.init(**options)
+    return start_servers(config)
+
+
+def environment(config: DictConfig) -> dict[str, str]:
+    """Variables this run needs, here and in every Ray process; what is already set stays."""
+    threads = str(os.environ.get("OMP_NUM_THREADS") or _cores())
+    env = {"RAY_USAGE_STATS_ENABLED": "0", "TOKENIZERS_PARALLELISM": "false"}
+    if config.trainer.device == "cpu":
+        env |= {
+            "VERL_PLATFORM": "cpu",
+            "VERL_USE_EXTERNAL_MODULES": CPU_PLUGIN,
+            # Ray hides accelerators from processes that asked for none; there are none to hide.
+            "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+            # Rollout and trainer take turns on the same cores: a thread that spins while it
+            # waits for work slows the other one down.
+            "OMP_WAIT_POLICY": "passive",
+            "OMP_NUM_THREADS": threads,
+            "TQ_NUM_THREADS": "1",
+            "TRANSFER_QUEUE_ENABLE": "1",
+            "PYTHONPATH": _python_path(),
+            # Ray would start an idle process a logical CPU, before it knows what they are for.
+            "RAY_prestart_worker_first_driver": "0",
+            "RAY_enable_metrics_collection": "0",
+            "RAY_DEDUP_LOGS": "0",
+            "PYTHONWARNINGS": os.environ.get("PYTHONWARNINGS", "ignore"),
+            "VERL_LOGGING_LEVEL": os.environ.get("VERL_LOGGING_LEVEL", "WARN"),
+            "TQ_LOGGING_LEVEL": os.environ.get("TQ_LOGGING_LEVEL", "ERROR"),
+        }
+    if os.environ.get("HF_HUB_OFFLINE") or Path(config.actor_rollout_ref.model.path).is_dir():
+        env["HF_HUB_OFFLINE"] = "1"
+    return env
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _python_path() -> str:
+    """Ray's processes import disco_rl from here even when it isn't installed."""
+    root = str(Path(__file__).resolve().parents[2])
+    inherited = os.environ.get("PYTHONPATH", "")
+    return os.pathsep.join([root, *([inherited] if inherited else [])])

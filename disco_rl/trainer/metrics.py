@@ -1,0 +1,111 @@
+"""Every metric of ours: its name, what it means, and the one place where it is computed.
+
+`disco/train/<name>` and `disco/val/<name>` are means over trajectories, never over rows, so that a
+long trajectory counts once. `disco/<name>` exists in training only. A metric with nothing to
+average is left out of the step rather than logged as 0 or NaN.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from disco_rl.core.plan import PlanErrorKind
+from disco_rl.core.replies import ReplyErrorKind
+from disco_rl.core.trajectory import StopReason
+from disco_rl.trainer.facts import TrajectoryFacts
+
+Of = Callable[[TrajectoryFacts], float | None]
+
+# name -> (what it means, its value for one trajectory; None leaves the trajectory out)
+MEANS: Mapping[str, tuple[str, Of]] = {
+    "reward": ("composite reward, over the trajectories that are not masked", lambda t: t.reward),
+    "accuracy": ("the judge's yes, over those judged", lambda t: t.accuracy),
+    "format": ("format part, over those scored", lambda t: t.format),
+    "evidence": ("evidence part, over those scored", lambda t: t.evidence),
+    "masked": ("share masked out of the update by a failure", lambda t: float(bool(t.masked))),
+    "stages": ("stages begun", lambda t: t.stages),
+    "calls": ("Driver calls, repairs included", lambda t: t.calls),
+    "plan_valid": (
+        "share of its plan calls that parsed and validated, over those that called for a plan",
+        lambda t: t.plan_valid / t.plan_calls if t.plan_calls else None,
+    ),
+    "refused_calls": ("Driver calls refused, of any kind", lambda t: sum(t.errors.values())),
+    "prompt_tokens": ("prompt tokens of its Driver calls", lambda t: t.prompt_tokens),
+    "output_tokens": ("sampled tokens of its Driver calls", lambda t: t.output_tokens),
+    "seconds": ("wall time of the episode", lambda t: t.seconds),
+    "findings": ("findings kept", lambda t: t.findings),
+    "worker_calls": ("Worker calls: narrow actions times shards", lambda t: t.worker_calls),
+    "worker_failures": ("Worker calls that failed", lambda t: t.worker_failures),
+    "worker_memo_hits": ("Worker calls answered from memory", lambda t: t.worker_memo_hits),
+    "worker_prompt_tokens": ("Worker prompt tokens", lambda t: t.worker_prompt_tokens),
+    "worker_cached_tokens": ("of these, read from cache", lambda t: t.worker_cached_tokens),
+    "worker_output_tokens": ("tokens the Workers wrote", lambda t: t.worker_output_tokens),
+}
+
+MAXIMA: Mapping[str, tuple[str, Callable[[TrajectoryFacts], float]]] = {
+    "calls_max": ("most Driver calls of a trajectory", lambda t: t.calls),
+    "call_tokens_max": ("most sampled tokens of one Driver call", lambda t: t.max_call_tokens),
+    "seconds_max": ("the slowest trajectory, which the step waited for", lambda t: t.seconds),
+}
+
+STOPS = tuple(reason.value for reason in StopReason)
+ERRORS = tuple(kind.value for kind in (*PlanErrorKind, *ReplyErrorKind))
+
+# name (without disco/train/ or disco/val/) -> what it means
+COUNTS: Mapping[str, str] = {
+    "trajectories": "trajectories that came back",
+    "masked_count": "of these, masked by a failure (driver server, judge, a bug): out of the "
+    "update and of their group's statistics",
+    "lost_count": "expected trajectories of which nothing came back (verl dropped the prompt)",
+    "drop_rate": "(masked + lost) / expected trajectories",
+}
+SHARES: Mapping[str, str] = {
+    f"stop/{stop}": f"share of trajectories that stopped as {stop}" for stop in STOPS
+} | {f"errors/{kind}": f"calls refused as {kind}, a trajectory" for kind in ERRORS}
+
+# name -> what it means; training only, logged as disco/<name>
+TRAINING: Mapping[str, str] = {
+    "disco/groups": "prompt groups in the step",
+    "disco/groups_flat": "groups with no spread in reward: they teach nothing",
+    "disco/rows": "rows (Driver calls) in the update, padding left out",
+    "disco/rows_padding": "rows added so that the data-parallel ranks get the same number",
+    "disco/optimizer_steps": "optimizer updates of this step, counted from the actor's reports",
+    "disco/update_skipped": "1 where no trajectory was usable, so that nothing was updated",
+    "disco/logprob_diff_max": "largest |rollout - trainer| log-probability of a sampled token",
+    "disco/logprob_diff_max_run": "the same, over the run since it was started",
+}
+
+
+def names(split: str) -> dict[str, str]:
+    """All metrics of `split` ("train" or "val") and what each means."""
+    prefix = f"disco/{split}/"
+    plain = {name: text for name, (text, _) in (*MEANS.items(), *MAXIMA.items())}
+    result = {prefix + name: text for name, text in (plain | COUNTS | dict(SHARES)).items()}
+    return result | dict(TRAINING) if split == "train" else result
+
+
+def summarise(
+    trajectories: Sequence[TrajectoryFacts], split: str, expected: int | None = None
+) -> dict[str, float]:
+    """The metrics of `split`; `expected` is how many trajectories were asked for (None: these)."""
+    prefix = f"disco/{split}/"
+    count = len(trajectories)
+    expected = max(expected or 0, count)
+    masked = sum(t.masked is not None for t in trajectories)
+    result: dict[str, float] = {
+        "trajectories": count,
+        "masked_count": masked,
+        "lost_count": expected - count,
+    }
+    if expected:
+        result["drop_rate"] = (masked + expected - count) / expected
+    for name, (_, value) in MEANS.items():
+        values = [v for t in trajectories if (v := value(t)) is not None]
+        if values:
+            result[name] = sum(values) / len(values)
+    if trajectories:
+        for name, (_, size) in MAXIMA.items():
+            result[name] = max(size(t) for t in trajectories)
+        for stop in STOPS:
+            result[f"stop/{stop}"] = sum(t.stop == stop for t in trajectories) / count
+        for kind in ERRORS:
+            result[f"errors/{kind}"] = sum(t.errors.get(kind, 0) for t in trajectories) / count
+    return {prefix + name: float(value) for name, value in result.items()}

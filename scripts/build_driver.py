@@ -1,0 +1,202 @@
+"""Builds the embedded Driver: demonstrations on training worlds, a tokenizer, supervised training.
+
+    python scripts/build_driver.py out=data/embedded/driver
+
+Every setting is in configs/build_driver.yaml and can be overridden as key=value. The manifest is
+written last: a folder that has one is complete, and a rerun with the same settings does nothing.
+"""
+
+import asyncio
+import hashlib
+import json
+import os
+import random
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from omegaconf import DictConfig, OmegaConf  # noqa: E402
+
+from data_pipeline.world import WorldConfig, WorldQuestion, make_world  # noqa: E402
+from data_pipeline.world.demonstrator import Demonstrator, FlawRates, phrases  # noqa: E402
+from disco_rl.core.trajectory import Generation  # noqa: E402
+from disco_rl.engine.config import EpisodeConfig  # noqa: E402
+from disco_rl.engine.episode import run_episode  # noqa: E402
+from disco_rl.engine.pool import WorkerPool  # noqa: E402
+from disco_rl.engine.workers.retriever import Retriever, RetrieverConfig
+from disco_rl.prompts import load_prompts  # noqa: E402
+
+VERSION = 1
+"""Raised whenever the same settings give another Driver."""
+
+
+class DemonstratorModel:
+    """The demonstrator behind the engine's model protocol; keeps every prompt and reply."""
+
+    def __init__(self, demonstrator: Demonstrator):
+        self._demonstrator = demonstrator
+        self.calls: list[tuple[list[dict[str, str]], str]] = []
+
+    def count(self, messages: Sequence[dict[str, str]]) -> int:
+        return sum(len(message["content"]) // 3 for message in messages)
+
+    async def generate(self, messages, *, max_tokens, schema=None) -> Generation:
+        reply = self._demonstrator.reply(messages)
+        self.calls.append((list(messages), reply))
+        return Generation(reply)
+
+
+def demonstrations(
+    config: DictConfig, rates: FlawRates, seed: int, n_questions: int
+) -> Iterator[tuple[WorldQuestion, list[tuple[list[dict[str, str]], str]], str | None]]:
+    """Scripted episodes through the real engine and Worker: question, calls, final answer."""
+    world = make_world(
+        seed, "train", n_questions, WorldConfig(lengths=dict(config.lengths), hops=dict(config.hops))
+    )
+    pool = WorkerPool(Retriever(RetrieverConfig(**config.worker)), **config.pool)
+    episode = EpisodeConfig(load_prompts("brief"), **config.episode)
+    rng = random.Random(f"demonstrations {seed}")
+    for question in world.questions:
+        sample = question.sample
+        model = DemonstratorModel(
+            Demonstrator(sample.question, question.chain, sample.n_shards, rng, rates)
+        )
+        context = world.region(sample.context_id).context
+        trajectory = asyncio.run(run_episode(sample.question, context, model, pool, episode))
+        yield question, model.calls, trajectory.answer
+
+
+def build(config: DictConfig) -> Path:
+    """Builds the Driver in `config.out`, or returns at once where it is complete and the same."""
+    out = Path(config.out)
+    digest = hashlib.sha256(
+        json.dumps([VERSION, OmegaConf.to_container(config, resolve=True) | {"out": ""}]).encode()
+    ).hexdigest()
+    manifest = out / "manifest.json"
+    if manifest.is_file() and json.loads(manifest.read_text())["digest"] == digest:
+        print(f"{out}: complete, nothing to do")
+        return out
+    import torch
+
+    from disco_rl.trainer.embedded.tokenizer import build_tokenizer
+    from disco_rl.trainer.embedded.warm_start import (
+        Demonstration,
+        ModelSize,
+        WarmStart,
+        build_model,
+        encode,
+        train,
+    )
+
+    torch.set_num_threads(config.threads)
+    began = time.monotonic()
+    rates = FlawRates(**config.flaws)
+    shown: list[Demonstration] = []
+    texts: list[str] = []
+    n_right = 0
+    for question, calls, answer in track(
+        demonstrations(config, rates, config.seed, config.questions), config.questions, "demonstrations"
+    ):
+        n_right += answer == question.chain[-1].object
+        shown += [Demonstration(tuple(messages), reply) for messages, reply in calls]
+    for demonstration in shown:
+        texts += [demonstration.messages[-1]["content"], demonstration.reply]
+    tokenizer = build_tokenizer(texts, config.vocab_size, phrases())
+    template = dict(config.template)
+    examples = [encode(demonstration, tokenizer, template) for demonstration in shown]
+    n_all = len(examples)
+    examples = [e for e in examples if len(e[0]) + len(e[1]) <= config.max_tokens]
+    print(
+        f"{n_all} demonstrations from {config.questions} questions ({n_right} answered rightly), "
+        f"{n_all - len(examples)} over {config.max_tokens} tokens left out, "
+        f"{sum(len(p) + len(r) for p, r in examples) / len(examples):.0f} tokens each"
+    )
+    model = build_model(ModelSize(**config.model), tokenizer, config.seed)
+    schedule = WarmStart(**config.schedule, seed=config.seed)
+    with Meter("warm start", schedule.steps) as meter:
+        train(model, examples, schedule, meter)
+    out.mkdir(parents=True, exist_ok=True)
+    manifest.unlink(missing_ok=True)
+    model.generation_config.update(do_sample=True, temperature=1.0)
+    model.save_pretrained(out)
+    tokenizer.save_pretrained(out)
+    manifest.write_text(
+        json.dumps(
+            {
+                "digest": digest,
+                "parameters": model.num_parameters(),
+                "demonstrations": len(examples),
+                "final_loss": meter.mean,
+                "seconds": round(time.monotonic() - began, 1),
+            },
+            indent=2,
+        )
+    )
+    print(f"{out}: {model.num_parameters():,} parameters, loss {meter.mean:.3f}, "
+          f"{time.monotonic() - began:.0f} s")
+    return out
+
+
+def track(items, total: int, title: str):
+    """rich's progress bar on a terminal, nothing elsewhere."""
+    from rich.console import Console
+    from rich.progress import track as rich_track
+
+    console = Console(stderr=True)
+    return rich_track(items, title, total, console=console, disable=not console.is_terminal)
+
+
+class Meter:
+    """Progress with the mean loss of late; a line every hundred steps where there is no terminal."""
+
+    def __init__(self, title: str, total: int):
+        from rich.console import Console
+        from rich.progress import (
+            BarColumn,
+            MofNCompleteColumn,
+            Progress,
+            TextColumn,
+            TimeRemainingColumn,
+        )
+
+        console = Console(stderr=True)
+        self.mean = float("nan")
+        self._quiet = not console.is_terminal
+        self._bar = Progress(
+            TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
+            TimeRemainingColumn(), TextColumn("loss {task.fields[loss]:.3f}"),
+            console=console, disable=self._quiet,
+        )  # fmt: skip
+        self._task = self._bar.add_task(title, total=total, loss=self.mean)
+
+    def __enter__(self) -> "Meter":
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def __call__(self, step: int, loss: float) -> None:
+        self.mean = loss if step == 1 else 0.98 * self.mean + 0.02 * loss
+        self._bar.update(self._task, completed=step, loss=self.mean)
+        if self._quiet and step % 100 == 0:
+            print(f"step {step}: loss {self.mean:.3f}", flush=True)
+
+
+def main() -> None:
+    if {"-h", "--help"} & set(sys.argv[1:]):
+        print(__doc__)
+        return
+    config = OmegaConf.load(ROOT / "configs" / "build_driver.yaml")
+    OmegaConf.set_struct(config, True)
+    config.merge_with_dotlist(sys.argv[1:])
+    build(config)
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    main()
