@@ -6,10 +6,11 @@ Nothing heavy is imported before a subcommand runs, so `--help` answers at once.
 import argparse
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from disco_rl.commands import ask, doctor, export, train
 
-COMMANDS = {"train": train, "ask": ask, "export": export, "doctor": doctor}
+COMMANDS: dict[str, Any] = {"train": train, "ask": ask, "export": export, "doctor": doctor}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -24,7 +25,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 141  # the reader, such as `head`, has gone
     except (ValueError, OSError, ModuleNotFoundError) as error:
         # What our own modules raise for a bad request; a bug still shows its traceback.
-        if not _is_ours(error):
+        if not _is_ours(error, args.command):
             raise
         print(f"disco-rl {args.command}: {error}", file=sys.stderr)
         return 2
@@ -59,11 +60,14 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
-def _is_ours(error: BaseException) -> bool:
+def _is_ours(error: BaseException, command: str) -> bool:
+    """Whether our code raised it to tell the user something; a run that broke isn't that."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
     module = trace.tb_frame.f_globals.get("__name__", "") if trace is not None else ""
+    if command == "train" and module.startswith("disco_rl.trainer."):
+        return False
     return module.startswith("disco_rl.") and module != "disco_rl.cli"
 
 

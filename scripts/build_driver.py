@@ -55,7 +55,10 @@ def demonstrations(
 ) -> Iterator[tuple[WorldQuestion, list[tuple[list[dict[str, str]], str]], str | None]]:
     """Scripted episodes through the real engine and Worker: question, calls, final answer."""
     world = make_world(
-        seed, "train", n_questions, WorldConfig(lengths=dict(config.lengths), hops=dict(config.hops))
+        seed,
+        "train",
+        n_questions,
+        WorldConfig(lengths=dict(config.lengths), hops=dict(config.hops)),
     )
     pool = WorkerPool(Retriever(RetrieverConfig(**config.worker)), **config.pool)
     episode = EpisodeConfig(load_prompts("brief"), **config.episode)
@@ -99,7 +102,9 @@ def build(config: DictConfig) -> Path:
     texts: list[str] = []
     n_right = 0
     for question, calls, answer in track(
-        demonstrations(config, rates, config.seed, config.questions), config.questions, "demonstrations"
+        demonstrations(config, rates, config.seed, config.questions),
+        config.questions,
+        "demonstrations",
     ):
         n_right += answer == question.chain[-1].object
         shown += [Demonstration(tuple(messages), reply) for messages, reply in calls]
@@ -136,9 +141,45 @@ def build(config: DictConfig) -> Path:
             indent=2,
         )
     )
-    print(f"{out}: {model.num_parameters():,} parameters, loss {meter.mean:.3f}, "
-          f"{time.monotonic() - began:.0f} s")
+    print(
+        f"{out}: {model.num_parameters():,} parameters, loss {meter.mean:.3f}, "
+        f"{time.monotonic() - began:.0f} s"
+    )
     return out
+
+
+def continue_training(config: DictConfig, driver: str, out: Path, seconds: float) -> None:
+    """Trains the Driver in `driver` on, for `seconds`, on fresh demonstrations of the same kind.
+
+    The control of recipes/embedded: what the time of a GRPO run buys without GRPO. Uses a tenth
+    of the schedule's learning rate, where the warm start ended, without another warm-up.
+    """
+    import torch
+    from transformers import AutoTokenizer, Qwen3ForCausalLM
+
+    from disco_rl.trainer.embedded.warm_start import Demonstration, WarmStart, encode, train
+
+    torch.set_num_threads(config.threads)
+    tokenizer = AutoTokenizer.from_pretrained(driver)
+    model = Qwen3ForCausalLM.from_pretrained(driver, dtype=torch.float32)
+    rates, template = FlawRates(**config.flaws), dict(config.template)
+    examples = [
+        example
+        for _, calls, _ in demonstrations(config, rates, config.seed + 1, config.questions)
+        for messages, reply in calls
+        if sum(
+            map(len, example := encode(Demonstration(tuple(messages), reply), tokenizer, template))
+        )
+        <= config.max_tokens
+    ]
+    schedule = dict(config.schedule) | {
+        "copy_steps": 0, "warmup": 0, "lr": 0.1 * config.schedule.lr, "steps": 10**6,
+    }  # fmt: skip
+    done = train(model, examples, WarmStart(**schedule, seed=config.seed + 1, seconds=seconds))
+    out.mkdir(parents=True, exist_ok=True)
+    model.save_pretrained(out)
+    tokenizer.save_pretrained(out)
+    (out / "manifest.json").write_text(json.dumps({"steps": done, "seconds": seconds}))
 
 
 def track(items, total: int, title: str):

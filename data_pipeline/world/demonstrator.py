@@ -52,7 +52,8 @@ class Demonstrator:
         if kind == "plan":
             return self._plan(known, repair=len(messages) > 1)
         if kind == "answer":
-            return self._answer(known, prompt)
+            # The blank makes a name the same tokens here as in the evidence, so it can be copied.
+            return " " + self._answer(known, prompt)
         if kind == "review":
             return self._review(known, prompt)
         raise ValueError(f"not a brief prompt: it begins with {kind!r}")

@@ -1,6 +1,7 @@
 """Names made of syllables. All splits share the syllables, and no two splits share a word."""
 
 import hashlib
+import itertools
 import random
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -32,6 +33,10 @@ NOUNS: dict[Kind, tuple[str, ...]] = {
     Kind.ORGANISATION: ("Institute", "Guild", "Academy", "Society", "Museum"),
 }
 """The last word of the names of works (`The Minolu Letters`) and organisations (`Kelmar Guild`)."""
+
+_SHORT_TRIES = 30
+"""Words of two syllables are tried this often before one of three: a small model copies short
+names best, and a large world needs more names than two syllables give."""
 
 Word = tuple[str, ...]
 
@@ -78,35 +83,30 @@ class NameMaker:
 
     def make(self, kind: Kind) -> Name:
         """A new name for an entity of `kind`."""
-        n_words = 2 if kind is Kind.PERSON else 1
         noun = self._rng.choice(NOUNS[kind]) if kind in NOUNS else ""
-        while True:
-            name = Name(kind, tuple(self._word() for _ in range(n_words)), noun)
-            words = ["".join(word) for word in name.words]
-            if any(a in b for i, a in enumerate(words) for b in words[:i] + words[i + 1 :]):
-                continue
-            if self._admit(name, name.words):
-                return name
+        for attempt in itertools.count():
+            word = tuple(self._rng.choices(SYLLABLES, k=2 if attempt < _SHORT_TRIES else 3))
+            if self._free(word):
+                name = Name(kind, (word,), noun)
+                if self._admit(name, name.words):
+                    return name
+        raise AssertionError("unreachable: the count has no end")
 
     def twin(self, name: Name) -> Name:
         """A near-duplicate of `name`: one syllable of one word differs."""
-        while True:
+        for attempt in itertools.count():
             which = self._rng.randrange(len(name.words))
             word = list(name.words[which])
             at = self._rng.randrange(len(word))
-            word[at] = self._rng.choice(SYLLABLES)
+            # Where the names with one other syllable are used up, two take its place.
+            word[at : at + 1] = self._rng.choices(SYLLABLES, k=1 if attempt < 500 else 2)
             if not self._free(tuple(word)):
                 continue
             words = (*name.words[:which], tuple(word), *name.words[which + 1 :])
             twin = Name(name.kind, words, name.noun)
             if self._admit(twin, (tuple(word),)):
                 return twin
-
-    def _word(self) -> Word:
-        while True:
-            word = tuple(self._rng.choices(SYLLABLES, k=2 if self._rng.random() < 0.6 else 3))
-            if self._free(word):
-                return word
+        raise AssertionError("unreachable: the count has no end")
 
     def _free(self, word: Word) -> bool:
         text = "".join(word)

@@ -93,11 +93,13 @@ def answer(config: "DictConfig", question: str, context: "TextContext") -> "Traj
     episode = EpisodeConfig(load_prompts(plain["driver"]["prompts"]), **limits, **plain["episode"])
 
     async def ask() -> "Trajectory":
-        worker = build_worker(plain["worker"])
+        settings = dict(plain["worker"])
+        bounds = {key: settings.pop(key) for key in ("max_concurrency", "max_findings")}
+        worker = build_worker(settings)
         driver = _driver(plain["driver"])
         try:
             return await run_episode(
-                question, context, driver, WorkerPool(worker, **plain["pool"]), episode
+                question, context, driver, WorkerPool(worker, **bounds), episode
             )
         finally:
             await driver.close()

@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-_OURS = ("disco", "driver", "episode", "judge", "pool", "worker")
+_OURS = ("disco", "driver", "episode", "judge", "worker")
 
 
 def check_reward(config: "DictConfig") -> str:

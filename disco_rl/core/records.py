@@ -77,6 +77,7 @@ def _stage(stage: Stage) -> dict[str, Any]:
         "answer": stage.answer,
         "review": asdict(stage.review) if stage.review else None,
         "n_history_cut": stage.n_history_cut,
+        "n_review_cut": stage.n_review_cut,
     }
 
 

@@ -75,7 +75,8 @@ class Stage:
     pool: EvidencePool = field(default_factory=EvidencePool)
     answer: str | None = None
     review: Review | None = None
-    n_history_cut: int = 0
+    n_history_cut: int = 0  # lines that didn't fit the plan prompt
+    n_review_cut: int = 0  # lines that didn't fit the review prompt
 
 
 @dataclass

@@ -80,7 +80,7 @@ class Driver:
 
     async def review(self, question: str, earlier: Sequence[Stage], stage: Stage) -> Review:
         lines = _evidence(earlier, list(stage.pool.outputs.values())[:-1])
-        messages, _ = self._fitted(
+        messages, stage.n_review_cut = self._fitted(
             "review", "evidence", lines, question=question, answer=stage.answer
         )
         return await self._call(

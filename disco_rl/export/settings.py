@@ -1,7 +1,7 @@
 """`disco.json`: how a model's Driver was trained, so that `ask` runs it the same way.
 
 It stands in the model's folder and holds values of configs/ask.yaml: `driver` (prompts, template,
-limits, sampling), `pool`, `worker` and `document`. All of it can be overridden.
+limits, sampling), `worker` and `document`. All of it can be overridden.
 """
 
 import json
@@ -43,8 +43,6 @@ def settings_of(config: Mapping[str, Any], document: Mapping[str, Any] | None) -
             else {"temperature": 0.0}
         )
     settings: dict[str, Any] = {"version": VERSION, "driver": driver}
-    if config.get("pool"):
-        settings["pool"] = dict(config["pool"])
     worker = config.get("worker") or {}
     if worker.get("kind") == "retriever":
         settings["worker"] = {k: v for k, v in worker.items() if k != "cache_dir"}

@@ -78,9 +78,7 @@ def shuffled(rewards: Sequence[float | None], seed: int) -> list[float | None]:
     """The control experiment: rewards permuted over the batch's trajectories, masked ones aside."""
     scored = [i for i, reward in enumerate(rewards) if reward is not None]
     result = list(rewards)
-    for target, source in zip(
-        scored, np.random.default_rng(seed).permutation(scored), strict=True
-    ):
+    for target, source in zip(scored, np.random.default_rng(seed).permutation(scored), strict=True):
         result[target] = rewards[source]
     return result
 

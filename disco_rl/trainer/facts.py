@@ -82,7 +82,7 @@ class TrajectoryFacts:
     @classmethod
     def lost(cls, reason: str) -> "TrajectoryFacts":
         """A trajectory of which nothing came back: masked, all counts 0."""
-        zero = {f.name: 0 for f in fields(cls) if f.type == "int" or f.type is int}
+        zero: dict[str, Any] = {f.name: 0 for f in fields(cls) if f.type == "int" or f.type is int}
         return cls(
             **zero,
             reward=None,

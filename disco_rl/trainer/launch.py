@@ -5,10 +5,9 @@ Importing this module is cheap: verl, Ray and torch are imported by `train`.
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import tempfile
-from collections.abc import Sequence
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -16,37 +15,22 @@ from omegaconf import DictConfig, OmegaConf
 
 CPU_PLUGIN = "disco_rl.trainer.cpu.plugin"
 CPU_BALANCER = Path(__file__).parent / "cpu" / "balancer.yaml"
-CONFIGS = Path(__file__).resolve().parents[2] / "configs"
-
-
-def compose(
-    overrides: Sequence[str] = (), *, name: str = "train", directory: Path = CONFIGS
-) -> DictConfig:
-    """The primary config `name` with Hydra overrides applied.
-
-    verl's own configs are found on disk, without importing verl (Hydra's `pkg://` would).
-    Raises ModuleNotFoundError when verl isn't installed, Hydra's errors for a bad override.
-    """
-    from hydra import compose as hydra_compose
-    from hydra import initialize_config_dir
-
-    spec = importlib.util.find_spec("verl")
-    if spec is None or spec.origin is None:
-        raise ModuleNotFoundError("verl is not installed; install the `train` extra")
-    verl_configs = Path(spec.origin).parent / "trainer" / "config"
-    with initialize_config_dir(config_dir=str(directory), version_base=None):
-        return hydra_compose(
-            name, overrides=[f"hydra.searchpath=[file://{verl_configs}]", *overrides]
-        )
 
 
 def train(config: DictConfig) -> None:
     """Train with verl's v1 trainer until the config's last step; blocks.
 
+    A run whose last step is checkpointed says so and trains nothing.
     Sets the environment the device needs, starts a local Ray (unless one is running) and shuts
     down what it started, also on failure or Ctrl-C. Raises what the trainer raises.
     """
+    done, total = checkpointed_step(config), config.trainer.total_training_steps
+    if total is not None and done >= total and not config.trainer.val_only:
+        print(f"finished: step {done} of {total} is in {config.trainer.default_local_dir}")
+        return
     os.environ.update(environment(config))
+    # verl warns of every engine that isn't installed, in every process.
+    warnings.filterwarnings("ignore", category=UserWarning, module=r"verl\.|torchdata\.")
 
     import ray
     from verl.trainer.main_ppo import run_ppo
@@ -88,6 +72,14 @@ def _start_local_ray(config: DictConfig) -> list[Any]:
     options.setdefault("_temp_dir", str(Path(tempfile.gettempdir()) / f"disco-ray-{os.getuid()}"))
     ray.init(**options)
     return start_servers(config)
+
+
+def checkpointed_step(config: DictConfig) -> int:
+    """Last step that is checkpointed where this run would resume from; 0 when there is none."""
+    if config.trainer.resume_mode != "auto":
+        return 0
+    tracker = Path(config.trainer.default_local_dir) / "latest_checkpointed_iteration.txt"
+    return int(tracker.read_text()) if tracker.is_file() else 0
 
 
 def environment(config: DictConfig) -> dict[str, str]:

@@ -78,7 +78,7 @@ def names(split: str) -> dict[str, str]:
     """All metrics of `split` ("train" or "val") and what each means."""
     prefix = f"disco/{split}/"
     plain = {name: text for name, (text, _) in (*MEANS.items(), *MAXIMA.items())}
-    result = {prefix + name: text for name, text in (plain | COUNTS | dict(SHARES)).items()}
+    result = {prefix + name: text for name, text in ({**plain, **COUNTS, **SHARES}).items()}
     return result | dict(TRAINING) if split == "train" else result
 
 

@@ -64,7 +64,7 @@ def shared(config: Any, tokenizer: Any) -> Resources:
 
 
 def _plain(node: Any) -> dict[str, Any]:
-    plain = OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node
+    plain: Any = OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node
     return dict(plain)
 
 

@@ -1,6 +1,6 @@
 """From a trajectory to one number, or to the reason why there is none."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,14 +9,12 @@ from disco_rl.core.trajectory import Trajectory
 from disco_rl.rewards import (
     Abstention,
     Judge,
-    MatchJudge,
     RewardParts,
     RewardWeights,
+    build_judge,
     score,
     weights_from,
 )
-
-JUDGES: Mapping[str, Callable[[], Judge]] = {"match": MatchJudge}
 
 
 @dataclass(frozen=True)
@@ -30,10 +28,8 @@ class Scorer:
     @classmethod
     def from_config(cls, judge: Mapping[str, Any], reward: Mapping[str, Any]) -> "Scorer":
         """Raises `ValueError` naming the key that is missing or unknown."""
-        name = judge.get("name")
-        if name not in JUDGES:
-            raise ValueError(f"judge.name={name!r} is unknown; choose one of {sorted(JUDGES)}")
-        return cls(JUDGES[name](), weights_from(reward), bool(reward.get("strict_format", False)))
+        strict = bool(reward.get("strict_format", False))
+        return cls(build_judge(judge), weights_from(reward), strict)
 
     async def __call__(
         self, trajectory: Trajectory, sample: Sample
@@ -43,9 +39,7 @@ class Scorer:
         A reward without a reason to mask, or a reason without a reward; never both or neither.
         """
         try:
-            parts = await score(
-                trajectory, sample, self.judge, strict_format=self.strict_format
-            )
+            parts = await score(trajectory, sample, self.judge, strict_format=self.strict_format)
         except Exception as error:  # a bug in a judge must not cost verl the whole prompt
             parts = RewardParts.failed(f"{type(error).__name__}: {error}")
         reward = self.weights.total(parts)

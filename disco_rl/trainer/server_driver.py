@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from disco_rl.core.trajectory import Generation
 from disco_rl.engine.protocols import Message, ModelError
@@ -151,12 +152,13 @@ class ServerDriver:
         )
 
 
-def digest(prompt_ids: Sequence[int], output_ids: Sequence[int], logprobs: Sequence[float]) -> str:
+def digest(prompt_ids: ArrayLike, output_ids: ArrayLike, logprobs: ArrayLike) -> str:
     """A fingerprint of what was sampled: ids exactly, log-probabilities as float32."""
     state = hashlib.blake2b(digest_size=16)
     for ids in (prompt_ids, output_ids):
-        state.update(len(ids).to_bytes(8, "little"))
-        state.update(np.asarray(ids, dtype=np.int64).tobytes())
+        array = np.asarray(ids, dtype=np.int64)
+        state.update(len(array).to_bytes(8, "little"))
+        state.update(array.tobytes())
     state.update(np.asarray(logprobs, dtype=np.float32).tobytes())
     return state.hexdigest()
 

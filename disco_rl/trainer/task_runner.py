@@ -36,7 +36,7 @@ class TaskRunner:
         # Its two processes start while this one imports the trainer.
         with ThreadPoolExecutor(max_workers=1) as pool:
             queue = pool.submit(tq.init, config.transfer_queue)
-            import verl.trainer.ppo.v1  # noqa: F401
+            import disco_rl.trainer.trainer  # noqa: F401  (verl, and our "disco" beside its trainers)
 
             queue.result()
         from verl.trainer.ppo.v1 import AgentLoopManagerTQ, get_trainer_cls
@@ -50,8 +50,13 @@ class TaskRunner:
             trainer = self.trainer = trainer_cls(config=config)
             quicken(trainer)
             trainer.init()
+            over = trainer.global_steps >= trainer.total_training_steps
+            if over and not config.trainer.val_only:
+                print(f"finished: all {trainer.total_training_steps} steps are trained")
+                succeeded = True
+                return
             fqn = config.actor_rollout_ref.rollout.agent.get("agent_loop_manager_class")
-            manager_cls = load_class_from_fqn(fqn, "AgentLoopManager") if fqn else AgentLoopManagerTQ
+            manager_cls = load_class_from_fqn(fqn) if fqn else AgentLoopManagerTQ
             manager = manager_cls.create(
                 config=config,
                 llm_client=trainer.get_llm_client(),

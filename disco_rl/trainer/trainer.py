@@ -153,7 +153,9 @@ class DiscoTrainer(PPOTrainerSync):
         self._watch_failures(facts)
         if any(not fact.masked for fact in facts.values()):
             batch = super()._compute_advantage(batch, metrics)  # rollout correction, and its mask
-            rows = rows.with_mask(batch)
+            correction = self.config.algorithm.get("rollout_correction")
+            if correction and correction.get("rollout_rs"):  # it has rejected tokens
+                rows = rows.with_mask(batch)
         settings = self.settings
         credit = assign(
             rows.rows(),

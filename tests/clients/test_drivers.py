@@ -85,9 +85,7 @@ def test_an_unknown_server_is_refused() -> None:
 
 async def test_llama_cpp_ids_are_the_text_and_their_probabilities_repeat(llama: Any) -> None:
     tokenizer = ServerTokenizer(llama.listening_address)
-    driver = TokenDriver(
-        Endpoint(llama.listening_address + "/v1"), tokenizer, server="llamacpp"
-    )
+    driver = TokenDriver(Endpoint(llama.listening_address + "/v1"), tokenizer, server="llamacpp")
     got = await driver.generate(ASK, max_tokens=12)
     assert len(got.output_ids) == len(got.logprobs) == got.n_output > 0
     assert got.n_prompt == len(got.prompt_ids) == driver.count(ASK)

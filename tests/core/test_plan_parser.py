@@ -30,7 +30,7 @@ keys = any_text | st.sampled_from(["nodes", "id", "op", "instruction", "shards",
 json_values = st.recursive(
     scalars,
     lambda inner: st.lists(inner, max_size=5) | st.dictionaries(keys, inner, max_size=6),
-    max_leaves=30,
+    max_leaves=12,
 )
 
 

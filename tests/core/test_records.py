@@ -44,7 +44,7 @@ def trajectory() -> Trajectory:
         ),
         "w1": WideOutput("w1", "1815", 3),
     }
-    stage = Stage(0, plan, EvidencePool(outputs), "1815", Review(True))
+    stage = Stage(0, plan, EvidencePool(outputs), "1815", Review(True), 2, 4)
     sampled = Generation("{}", (1, 2, 3), (4, 5), (-0.1, -0.2), extra={"server": object()})
     reported = Generation("1815", n_prompt=30, n_output=4, finish="length")
     calls = [
@@ -79,6 +79,7 @@ def test_a_record_is_versioned_json_with_everything_in_it():
         "score": 0.5,
     }
     assert narrow["failures"] == [{"node": "n1", "shard": 2, "reason": "timeout"}]
+    assert (first["n_history_cut"], first["n_review_cut"]) == (2, 4)
     assert (narrow["n_cut"], wide["n_cut"], wide["op"]) == (1, 3, "wide")
     assert second["plan"] is second["answer"] is second["review"] is None
     plan_call, answer_call = record["calls"]

@@ -79,7 +79,7 @@ def test_shards_end_on_sentence_ends_where_the_sentences_fit(text, count, limit)
 @given(st.lists(sentences, min_size=1, max_size=25).map("".join), st.integers(4, 60))
 def test_no_shard_could_have_taken_the_next_sentence(text, limit):
     shards = cut(text, count_characters, limit)
-    ends = {start: end for start, end in sentence_spans(text)}
+    ends = dict(sentence_spans(text))
     for shard, following in pairwise(shards):
         end = ends.get(following.start)
         assert end is None or end - shard.start > limit

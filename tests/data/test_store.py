@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from data_pipeline.tokens import count_words
@@ -41,6 +41,7 @@ def test_every_shard_reads_as_its_span_of_the_text(tmp_path: Path) -> None:
     assert store.info == INFO
 
 
+@settings(deadline=None)
 @given(texts=st.lists(st.text(st.characters(exclude_categories=["Cs"])), min_size=1, max_size=4))
 def test_any_text_comes_back(texts: list[str], tmp_path_factory: pytest.TempPathFactory) -> None:
     store = store_of(tmp_path_factory.mktemp("any") / "s", *texts)
@@ -159,9 +160,9 @@ def test_a_truncated_file_is_refused(tmp_path: Path) -> None:
 def test_a_foreign_table_names_the_missing_column(tmp_path: Path) -> None:
     store_of(tmp_path / "s", "A.")
     table = pa.table({"context_id": ["c-0"], "shards": [[]]})
-    with pa.OSFile(str(tmp_path / "s" / ARROW_FILE), "wb") as sink:
-        with pa.ipc.new_stream(sink, table.schema) as stream:
-            stream.write_table(table)
+    file = str(tmp_path / "s" / ARROW_FILE)
+    with pa.OSFile(file, "wb") as sink, pa.ipc.new_stream(sink, table.schema) as stream:
+        stream.write_table(table)
     with pytest.raises(StoreError, match="column 'text' is missing"):
         ContextStore(tmp_path / "s")
 

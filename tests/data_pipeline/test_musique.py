@@ -2,11 +2,12 @@
 
 import copy
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from data_pipeline.musique import build_musique, check_evidence, convert, evidence_span
@@ -126,6 +127,7 @@ def test_evidence_span(
     assert text[start:end] == (text if expected is None else expected)
 
 
+@settings(deadline=None)
 @given(st.text(), st.text(min_size=1), st.text())
 def test_an_answer_in_the_paragraph_lies_in_its_span(left: str, answer: str, right: str) -> None:
     text = f"{left} {answer} {right}"
@@ -183,11 +185,7 @@ def test_a_bad_record_is_set_aside_with_line_and_reason(
     good, bad, after = read_records(path)
     assert isinstance(good, Record) and isinstance(after, Record)
     assert isinstance(bad, Dropped) and (bad.file, bad.line) == ("r.jsonl", 2)
-    pytest.raises(ValueError, _raise, bad.reason).match(reason)
-
-
-def _raise(reason: str) -> None:
-    raise ValueError(reason)
+    assert re.search(reason, bad.reason), bad.reason
 
 
 def test_bad_bytes_and_cut_off_lines_are_set_aside(tmp_path: Path) -> None:

@@ -22,7 +22,9 @@ def context(text: str = TEXT) -> TextContext:
 
 
 def worker(url: str, **changes: Any) -> ChatWorker:
-    built = build_worker({"kind": "chat", "url": url, "model": "tiny", "max_attempts": 2, **changes})
+    built = build_worker(
+        {"kind": "chat", "url": url, "model": "tiny", "max_attempts": 2, **changes}
+    )
     assert isinstance(built, ChatWorker)
     return built
 

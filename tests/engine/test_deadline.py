@@ -59,10 +59,10 @@ def test_a_hanging_worker():
     worker = Hanging()
     text = plan(narrow("n1"), narrow("n2"), wide("w", "n1", "n2"))
     pool = WorkerPool(worker, max_concurrency=3)
-    trajectory = run(run_episode("Q?", CONTEXT, model(text=text), pool, config(deadline_s=0.1)))
+    trajectory = run(run_episode("Q?", CONTEXT, model(text=text), pool, config(deadline_s=0.5)))
     assert (trajectory.stop, trajectory.answer) == (StopReason.DEADLINE, None)
-    assert trajectory.error == "episode.deadline_s=0.1 passed"
-    assert 0.1 <= trajectory.seconds < 5
+    assert trajectory.error == "episode.deadline_s=0.5 passed"
+    assert 0.5 <= trajectory.seconds < 20
     assert worker.started == worker.ended == 3
     assert trajectory.stages[0].plan is not None
     assert trajectory.workers.calls == 3
@@ -71,7 +71,7 @@ def test_a_hanging_worker():
 @pytest.mark.parametrize("kind", ["plan", "synthesize", "review"])
 def test_a_hanging_driver(kind):
     pool = WorkerPool(SubstringWorker())
-    trajectory = run(run_episode("Q?", CONTEXT, model(kind), pool, config(deadline_s=0.1)))
+    trajectory = run(run_episode("Q?", CONTEXT, model(kind), pool, config(deadline_s=0.5)))
     assert trajectory.stop is StopReason.DEADLINE
     assert trajectory.answer == ("1815" if kind == "review" else None)
     assert len(trajectory.calls) == ["plan", "synthesize", "review"].index(kind)
@@ -80,16 +80,16 @@ def test_a_hanging_driver(kind):
 
 def test_the_deadline_is_for_all_stages_together_not_for_each():
     # Every call is well within the deadline; the stages together are not.
-    slow = model(review=reject("more"), pause=0.05)
+    slow = model(review=reject("more"), pause=0.03)
     pool = WorkerPool(SubstringWorker())
     began = time.perf_counter()
     trajectory = run(
-        run_episode("Q?", CONTEXT, slow, pool, config(deadline_s=0.4, max_stages=1000))
+        run_episode("Q?", CONTEXT, slow, pool, config(deadline_s=1.0, max_stages=1000))
     )
-    assert time.perf_counter() - began < 5
+    assert time.perf_counter() - began < 20
     assert trajectory.stop is StopReason.DEADLINE
     assert trajectory.answer == "1815"
-    assert 2 <= len(trajectory.stages) <= 3
+    assert 2 <= len(trajectory.stages) <= 12  # at least 0.09 s each
 
 
 def test_waiting_for_a_slot_counts_too():
@@ -98,10 +98,11 @@ def test_waiting_for_a_slot_counts_too():
 
     async def both():
         first = asyncio.ensure_future(
-            run_episode("Q?", CONTEXT, model(), pool, config(deadline_s=0.4))
+            run_episode("Q?", CONTEXT, model(), pool, config(deadline_s=2.0))
         )
-        await asyncio.sleep(0.05)
-        second = await run_episode("Q?", CONTEXT, model(), pool, config(deadline_s=0.1))
+        while not worker.started:
+            await asyncio.sleep(0.005)
+        second = await run_episode("Q?", CONTEXT, model(), pool, config(deadline_s=0.5))
         assert second.workers.calls == 0
         assert not first.done()
         return [await first, second]
@@ -111,16 +112,21 @@ def test_waiting_for_a_slot_counts_too():
 
 @pytest.mark.parametrize("where", ["plan", "synthesize", "review", "worker"])
 def test_cancellation_is_passed_on_and_leaves_no_task(where):
-    worker = Hanging() if where == "worker" else SubstringWorker()
+    hanging = Hanging()
     asked = model(where)
 
+    def reached() -> bool:
+        return hanging.started > 0 or where in map(kind_of, asked.prompts)
+
     async def main():
-        pool = WorkerPool(worker)
+        pool = WorkerPool(hanging if where == "worker" else SubstringWorker())
         task = asyncio.ensure_future(run_episode("Q?", CONTEXT, asked, pool, config()))
-        await asyncio.sleep(0.05)
+        while not reached():
+            await asyncio.sleep(0.005)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asyncio.wait_for(task, 10)
+        assert hanging.started == hanging.ended
         assert asyncio.all_tasks() == {asyncio.current_task()}
 
     asyncio.run(main())
@@ -139,4 +145,4 @@ def test_an_error_in_one_node_stops_the_others_at_once():
     trajectory = run(run_episode("Q?", CONTEXT, model(text=text), WorkerPool(worker), config()))
     assert (trajectory.stop, trajectory.error) == (StopReason.ERROR, "ZeroDivisionError: bug")
     assert worker.started == worker.ended
-    assert trajectory.seconds < 5
+    assert trajectory.seconds < 15

@@ -128,6 +128,16 @@ def test_the_reviews_evidence_leaves_the_answer_itself_out():
     prompt = user(model.prompts[0])
     assert "w0: mid" in prompt and "w1" not in prompt and "Proposed answer: 1815" in prompt
     assert model.asked == [(200, REVIEW_SCHEMA)]
+    assert stage.n_review_cut == 0
+
+
+def test_evidence_cut_from_a_review_is_counted_on_its_stage():
+    stage = Stage(0, answer="1815")
+    stage.pool.outputs |= {"n1": outputs(100)[0], "w1": WideOutput("w1", "1815")}
+    model = Recording([ACCEPT])
+    limits = config(window=500, max_call_tokens=300)
+    asyncio.run(Driver(model, limits, []).review("Q?", [], stage))
+    assert stage.n_review_cut == 100 - user(model.prompts[0]).count("n1 [") > 0
 
 
 def test_messages_are_short_however_long_the_error():
@@ -183,3 +193,16 @@ def test_repairs_may_be_zero_but_not_less():
 def test_the_defaults_are_the_papers():
     limits = EpisodeConfig(PROMPTS)
     assert (limits.window, limits.max_call_tokens, limits.max_stages) == (24_576, 16_384, 10)
+
+
+@pytest.mark.parametrize(
+    ("limit", "kind"),
+    [({"max_plan_nodes": 1}, "too_many_nodes"), ({"max_instruction_words": 1}, "not_atomic")],
+)
+def test_the_configs_plan_limits_are_the_parsers(limit, kind):
+    calls = []
+    with pytest.raises(EpisodeStop):
+        asyncio.run(
+            Driver(Recording([PLAN]), config(repairs=0, **limit), calls).plan("Q?", 4, [], Stage(0))
+        )
+    assert [call.error for call in calls] == [kind]

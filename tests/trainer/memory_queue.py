@@ -45,9 +45,9 @@ class MemoryQueue:
             row = self.fields.setdefault(key, {})
             for name, values in fields.items() if fields is not None else ():
                 value = values.unbind()[i] if isinstance(values, torch.Tensor) else values[i]
-                row[name] = getattr(value, "data", value) if not isinstance(
-                    value, torch.Tensor
-                ) else value
+                row[name] = (
+                    getattr(value, "data", value) if not isinstance(value, torch.Tensor) else value
+                )
             self.tags.setdefault(key, {}).update(tags[i] if tags else {})
         return self.meta(keys)
 

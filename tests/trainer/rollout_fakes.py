@@ -69,7 +69,9 @@ def spelled_out(tokenizer: Any, text: str) -> list[int]:
 
 
 def pre_bytes(text: str) -> list[str]:
-    pieces = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False).pre_tokenize_str(text)
+    pieces = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False).pre_tokenize_str(
+        text
+    )
     return [char for piece, _ in pieces for char in piece]
 
 

@@ -7,6 +7,10 @@ from pathlib import Path
 import hydra
 import pytest
 from omegaconf import OmegaConf
+from verl.experimental.agent_loop.agent_loop import AgentLoopOutput, DictConfigWrap
+
+from disco_rl.rewards import JudgeError, MatchJudge, Verdict
+from disco_rl.trainer.facts import TrajectoryFacts
 from tests.trainer.rollout_fakes import (
     GOOD,
     PLAN,
@@ -16,10 +20,6 @@ from tests.trainer.rollout_fakes import (
     make_loop,
     row_kwargs,
 )
-from verl.experimental.agent_loop.agent_loop import AgentLoopOutput, DictConfigWrap
-
-from disco_rl.rewards import JudgeError, MatchJudge, Verdict
-from disco_rl.trainer.facts import TrajectoryFacts
 
 SAMPLING = {"temperature": 1.0, "top_p": 1.0, "top_k": -1, "logprobs": True}
 

@@ -53,9 +53,7 @@ def test_flat_groups_give_exactly_nothing_and_are_counted() -> None:
 def test_shuffling_permutes_the_rewards_alone(rewards: list[float | None], seed: int) -> None:
     result = shuffled(rewards, seed)
     assert [r is None for r in result] == [r is None for r in rewards]
-    assert sorted(r for r in result if r is not None) == sorted(
-        r for r in rewards if r is not None
-    )
+    assert sorted(r for r in result if r is not None) == sorted(r for r in rewards if r is not None)
     assert result == shuffled(rewards, seed)
 
 
@@ -95,9 +93,7 @@ def test_weights_by_trajectory_call_and_token(data: list[tuple[int, int]], mode:
 
 
 def test_token_weighting_is_verls_token_mean() -> None:
-    scales = segment_scales(
-        np.array([0, 0, 1]), np.array([3, 9, 5]), Weighting.TOKEN, "token-mean"
-    )
+    scales = segment_scales(np.array([0, 0, 1]), np.array([3, 9, 5]), Weighting.TOKEN, "token-mean")
     np.testing.assert_array_equal(scales, 1.0)
 
 

@@ -72,7 +72,9 @@ def gradients(
     )
     loss = torch.zeros(())
     for part in np.array_split(np.arange(len(rows)), micro_batches):
-        loss = loss + _loss(part, model, owner, masks, credit.advantages, config, credit.trained_rows)
+        loss = loss + _loss(
+            part, model, owner, masks, credit.advantages, config, credit.trained_rows
+        )
     loss.backward()
     assert model.grad is not None
     return {s.key: model.grad[i].norm().item() for i, s in enumerate(sessions)}
@@ -90,10 +92,8 @@ def _loss(
     def nested(values: list[torch.Tensor]) -> torch.Tensor:
         return torch.nested.as_nested_tensor(values, layout=torch.jagged)
 
-    # verl's engine gives log-probabilities of prompt and reply, moved left by one: [prompt 1 + reply].
-    sequences = [
-        torch.log_softmax(model[owner[i]], -1)[0].expand(len(masks[i]) + 1) for i in part
-    ]
+    # verl's engine gives log-probabilities of prompt (one token) and reply, moved left by one.
+    sequences = [torch.log_softmax(model[owner[i]], -1)[0].expand(len(masks[i]) + 1) for i in part]
     detached = [sequence[1:].detach() for sequence in sequences]
     data = TensorDict(
         {

@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.trainer.rollout_fakes import GOOD, FakeServer, byte_tokenizer, make_loop, row_kwargs
 
 from disco_rl.core.trajectory import Generation
 from disco_rl.trainer import server_driver
 from disco_rl.trainer.rows import RowError, check_row
+from tests.trainer.rollout_fakes import GOOD, FakeServer, byte_tokenizer, make_loop, row_kwargs
 
 SAMPLING = {"temperature": 1.0, "logprobs": True}
 Row = dict[str, Any]

@@ -9,6 +9,13 @@ import pytest
 import torch
 from omegaconf import open_dict
 from tensordict import TensorDict
+from transfer_queue import KVBatchMeta
+from verl.trainer.ppo.padding_utils import upsample_batch_to_divisible_size
+from verl.utils import tensordict_utils as tu
+
+from disco_rl.trainer.metrics import names
+from disco_rl.trainer.settings import TrainerSettings
+from disco_rl.trainer.trainer import DiscoTrainer, StepFailed
 from tests.trainer.memory_queue import MemoryQueue
 from tests.trainer.rollout_fakes import (
     GOOD,
@@ -20,13 +27,6 @@ from tests.trainer.rollout_fakes import (
     make_loop,
     row_kwargs,
 )
-from transfer_queue import KVBatchMeta
-from verl.trainer.ppo.padding_utils import upsample_batch_to_divisible_size
-from verl.utils import tensordict_utils as tu
-
-from disco_rl.trainer.metrics import names
-from disco_rl.trainer.settings import TrainerSettings
-from disco_rl.trainer.trainer import DiscoTrainer, StepFailed
 
 SAMPLING = {"temperature": 1.0, "logprobs": True}
 WRONG_TWICE = [PLAN, "Oum", REJECT, PLAN, "Oum", REJECT]
@@ -135,9 +135,7 @@ async def test_masked_trajectory_is_out_of_update_and_statistics(
     assert metrics["disco/groups_flat"] == 1
 
 
-async def test_padding_rows_change_nothing(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+async def test_padding_rows_change_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     queue = MemoryQueue(monkeypatch)
     batch = await play(queue, GROUPS)
     trainer = make_trainer(tmp_path)
@@ -181,7 +179,7 @@ async def test_a_row_that_was_not_sampled_stops_the_step_and_is_saved(
     queue = MemoryQueue(monkeypatch)
     batch = await play(queue, GROUPS)
     queue.fields["u0_1_2"]["loss_mask"][0] = 0
-    with pytest.raises(StepFailed, match="u0_1_2.*failed_step_3.pt"):
+    with pytest.raises(StepFailed, match=r"u0_1_2.*failed_step_3\.pt"):
         make_trainer(tmp_path)._compute_advantage(batch, {})
     saved = torch.load(tmp_path / "failed_step_3.pt", weights_only=False)
     assert saved["keys"] == batch.keys and len(saved["fields"]["responses"]) == 18
@@ -192,7 +190,7 @@ async def test_every_trajectory_failing_stops_the_run_with_its_reason(
 ) -> None:
     queue = MemoryQueue(monkeypatch)
     batch = await play(queue, {"u0": [DOWN, DOWN], "u1": [DOWN, DOWN]})
-    with pytest.raises(StepFailed, match="all 4 trajectories failed.*down"):
+    with pytest.raises(StepFailed, match=r"all 4 trajectories failed.*down"):
         make_trainer(tmp_path)._compute_advantage(batch, {})
 
 
@@ -288,7 +286,11 @@ async def test_validation_metrics_are_means_over_trajectories(tmp_path: Path) ->
     }
     uids = ["a", "b", "c"]
     metrics = make_trainer(tmp_path)._val_metrics_update(
-        ["fake"] * 3, uids, collected, [3, 6, 1], {("fake", uid): 1 for uid in uids} | {("fake", "d"): 1}
+        ["fake"] * 3,
+        uids,
+        collected,
+        [3, 6, 1],
+        {("fake", uid): 1 for uid in uids} | {("fake", "d"): 1},
     )
     assert metrics["disco/val/accuracy"] == 0.5 and metrics["disco/val/trajectories"] == 3
     assert metrics["disco/val/masked_count"] == 1 and metrics["disco/val/lost_count"] == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from pathlib import Path
 
 import pandas as pd
@@ -16,15 +17,18 @@ TEMPLATE = (
     "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
-WORDS = (
-    "the river town of old stone bridge was built by a quiet mason in spring and painted red "
-    "where does who wrote when first book letter music north south winter harbour garden"
-).split()
+WORDS = tuple(
+    re.findall(
+        r"\w+",
+        "the river town of old stone bridge was built by a quiet mason in spring and painted red "
+        "where does who wrote when first book letter music north south winter harbour garden",
+    )
+)
 
-REWARD = '''
+REWARD = """
 def compute_score(data_source, solution_str, ground_truth, extra_info=None, **_):
     return float(sum(c in ground_truth for c in solution_str)) / max(1, len(solution_str))
-'''
+"""
 
 
 def sentences(count: int, words: int, seed: int = 0) -> list[str]:
@@ -125,5 +129,8 @@ def write_world(folder: Path, **shape: int) -> list[str]:
         "actor_rollout_ref.actor.ppo_mini_batch_size=4",
         "actor_rollout_ref.actor.optim.lr=1e-3",
         f"reward.custom_reward_function.path={reward}",
+        "reward.num_workers=1",
+        "trainer.v1.trainer_mode=sync",  # verl's own trainer and loop
+        "actor_rollout_ref.rollout.agent.default_agent_loop=single_turn_agent",
         f"trainer.default_local_dir={folder / 'checkpoints'}",
     ]

@@ -113,8 +113,8 @@ class ChatWorker:
 
     def _malformed(self, why: str) -> ModelError:
         return ModelError(
-            f"worker {self.config.model!r} at {self._client.endpoint.name}: reply {why}; check that "
-            "the server constrains decoding to the JSON schema, or raise worker.max_tokens"
+            f"worker {self.config.model!r} at {self._client.endpoint.name}: reply {why}; check "
+            "that the server constrains decoding to the JSON schema, or raise worker.max_tokens"
         )
 
 

@@ -11,15 +11,16 @@ from disco_rl.engine.workers.index_store import IndexStore, digest
 from disco_rl.engine.workers.lexical import LexicalIndex
 from disco_rl.engine.workers.passages import PassageRule, split
 
-_VERSION = "lexical-1"  # change it with anything that changes what is indexed
+_VERSION = "lexical-2"  # change it with anything that changes what is indexed
 
 
 @dataclass(frozen=True)
 class ContextIndex:
     """Passages of all shards in order; shard `i` owns rows `offsets[i]:offsets[i + 1]`.
 
-    `key` is the digest of everything indexed; `spans` is an int64 array [passages, 2] of characters in the passage's own shard, `headings`
-    the heading in force where each shard starts, `digests` those of the shards' texts.
+    `key` is the digest of all that is indexed, `digests` those of the shards' texts, `headings`
+    the heading in force where each shard starts. `spans` is an int64 array [passages, 2] of
+    characters in the passage's own shard.
     """
 
     key: str
@@ -46,9 +47,7 @@ def open_index(context: Context, rule: PassageRule, store: IndexStore) -> Contex
     return index
 
 
-def _build(
-    texts: list[str], key: str, digests: tuple[str, ...], rule: PassageRule
-) -> ContextIndex:
+def _build(texts: list[str], key: str, digests: tuple[str, ...], rule: PassageRule) -> ContextIndex:
     offsets, headings = [0], []
     spans: list[tuple[int, int]] = []
     indexed: list[str] = []

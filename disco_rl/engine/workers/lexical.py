@@ -19,12 +19,14 @@ _POSSESSIVE = re.compile(r"['’]s\b")
 # Lucene's English stop words, and those that only word a request. A request's own verbs must not
 # count as content: no passage holds them, so they'd lower the coverage of every one.
 _STOP = frozenset(
-    """a an and are as at be but by for if in into is it no not of on or such that the their then
-    there these they this to was will with
+    _WORDS.findall(
+        """a an and are as at be but by for if in into is it no not of on or such that the their
+    then there these they this to was will with
     who whom whose which what when where why how does did do has have had been were its he she his
     her him them from about please find identify locate determine state tell give list look lookup
     search report extract get provide name named called fact information mention mentioned say says
-    """.split()
+    """
+    )
 )
 _LOCAL = threading.local()
 

@@ -7,7 +7,7 @@ from disco_rl.core.text import sentence_spans
 
 _WORD = re.compile(r"\S+")
 _HEADING = re.compile(r"[^\W\d_].{0,79}|[#=].{1,80}", re.DOTALL)
-_ENDS = ".!?:;,。！？\"”)"
+_ENDS = '.!?:;,。！？"”'
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,8 @@ def locate(quote: str, text: str) -> tuple[int, int] | None:
     if start >= 0:
         return start, start + len(quote)
     wanted = _BLANKS.sub(" ", quote)
-    squeezed, places = [], []  # the text with single blanks, and each character's place in it
+    squeezed: list[str] = []  # the text with single blanks,
+    places: list[int] = []  # and where each of its characters stands
     end = 0
     for match in _BLANKS.finditer(text):
         squeezed.append(text[end : match.start()] + " ")

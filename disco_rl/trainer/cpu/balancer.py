@@ -1,4 +1,4 @@
-"""Which rollout server answers: a light stand-in for verl's balancer, whose process imports verl."""
+"""Which rollout server answers. verl's own balancer costs a process that imports verl."""
 
 from __future__ import annotations
 

@@ -160,8 +160,6 @@ class Batch:
         state = self._state
         assert state is not None
         logits = self._model.get_output_embeddings()(hidden).float()
-        if not bool(torch.isfinite(logits).all()):
-            raise FloatingPointError("the model produced a logit that is not finite")
         draws = uniforms(state.seeds[first:], state.counts[first:])
         tokens, log_probs = sample(
             logits,
@@ -170,6 +168,9 @@ class Batch:
             state.top_k[first:],
             torch.from_numpy(draws),
         )
+        # One bad logit spoils its row's normaliser, so the sampled log-prob shows it.
+        if not bool(torch.isfinite(log_probs).all()):
+            raise FloatingPointError("the model produced a logit that is not finite")
         state.last[first:] = tokens
         state.counts[first:] += 1
         for row, token, log_prob in zip(

@@ -67,8 +67,10 @@ class LocalDriver:
         generator = BatchGenerator(
             loaded,
             ends if isinstance(ends, list) else [ends],
-            window=min(window or loaded.config.max_position_embeddings,
-                       loaded.config.max_position_embeddings),
+            window=min(
+                window or loaded.config.max_position_embeddings,
+                loaded.config.max_position_embeddings,
+            ),
             seed=seed,
         )
         return cls(generator, ChatEncoder(tokenizer, template), sampling)

@@ -57,7 +57,7 @@ def load_model(path: str) -> tuple[PreTrainedModel, list[int]]:
     end = AutoTokenizer.from_pretrained(path).eos_token_id
     ids |= set() if end is None else {end}
     if not ids:
-        raise ValueError(f"{path}: neither generation_config.json nor the tokenizer has an end token")
+        raise ValueError(f"{path}: no end token in generation_config.json or the tokenizer")
     return model, sorted(ids)
 
 
@@ -84,8 +84,8 @@ class BatchGenerator:
         layers = set(getattr(model.config, "layer_types", None) or ["unknown"])
         if layers != {"full_attention"}:
             raise ValueError(
-                f"model type {model.config.model_type} has layers of type {sorted(layers)}; the CPU "
-                "generator serves decoders with full attention only, such as Qwen2 and Qwen3"
+                f"model type {model.config.model_type} has layers of type {sorted(layers)}; the "
+                "CPU generator serves decoders with full attention, such as Qwen2 and Qwen3"
             )
         model.set_attn_implementation(ATTENTION)
         self.model = model.eval()
@@ -141,7 +141,7 @@ class BatchGenerator:
         def task() -> None:
             try:
                 future.set_result(work())
-            except BaseException as error:  # noqa: BLE001 - handed to the caller
+            except BaseException as error:
                 future.set_exception(error)
 
         self._put(task)
@@ -175,7 +175,7 @@ class BatchGenerator:
                 f"vocabulary of {self.vocab_size}"
             )
         room = self.window - len(prompt)
-        stops = params.stop_token_ids if params.ignore_eos else params.stop_token_ids + self._eos_ids
+        stops = params.stop_token_ids + (() if params.ignore_eos else self._eos_ids)
         seed = params.seed
         if seed is None:
             # Equal prompts of one epoch get distinct seeds by how often they were asked, not by
@@ -221,7 +221,7 @@ class BatchGenerator:
                     if self._waiting and not tasks:
                         self._admit()
                     finished = self._batch.step() if self._batch.size else []
-            except Exception as error:  # noqa: BLE001 - every caller of the batch is told
+            except Exception as error:
                 self._batch.release()
                 self._fail(error)
                 continue
@@ -249,6 +249,8 @@ class BatchGenerator:
 
     def _admit(self) -> None:
         count = self._batch.capacity_for([row for row, _ in self._waiting])
+        if not count:
+            return
         joining, self._waiting = self._waiting[:count], self._waiting[count:]
         for row, future in joining:
             self._running[id(row)] = future

@@ -14,7 +14,9 @@ from disco_rl.trainer.cpu.startup import start_server
 class CpuReplica(RolloutReplica):
     """One server a trainer process: no parallelism inside a replica."""
 
-    def __init__(self, replica_rank: int, config: Any, model_config: Any, *args: Any, **kwargs: Any):
+    def __init__(
+        self, replica_rank: int, config: Any, model_config: Any, *args: Any, **kwargs: Any
+    ) -> None:
         super().__init__(replica_rank, config, model_config, *args, **kwargs)
         if self.world_size != 1:
             raise ValueError(

@@ -50,7 +50,7 @@ class SamplingParams:
         known = dict(params)
         known.pop("logprobs", None)
         if known.pop("repetition_penalty", 1.0) not in (None, 1, 1.0):
-            raise ValueError("repetition_penalty is not supported by the CPU generator; set it to 1")
+            raise ValueError("the CPU generator has no repetition_penalty; set it to 1")
         if "max_new_tokens" in known:
             known["max_tokens"] = known.pop("max_new_tokens")
         known["stop_token_ids"] = tuple(known.get("stop_token_ids") or ())
@@ -117,6 +117,8 @@ def sample(
         # Strictly under the total: the first entry above the target then has a weight over 0.
         target = torch.minimum(draws * total, torch.nextafter(total, torch.zeros_like(total)))
         tokens = torch.searchsorted(cdf, target.unsqueeze(-1), right=True).squeeze(-1)
+        # Only past the end when a logit isn't finite, which the caller reports.
+        tokens = tokens.clamp(max=logits.shape[-1] - 1)
         tokens = torch.where(greedy, logits.argmax(dim=-1), tokens)
     return tokens, log_probs.gather(-1, tokens.unsqueeze(-1)).squeeze(-1)
 

@@ -37,9 +37,7 @@ def server_name(replica_rank: int) -> str:
 class RolloutServer:
     """Methods are verl's for a rollout server; the model starts from the files at `path`."""
 
-    def __init__(
-        self, path: str, *, window: int, max_rows: int, seed: int, threads: int
-    ) -> None:
+    def __init__(self, path: str, *, window: int, max_rows: int, seed: int, threads: int) -> None:
         torch.set_num_threads(threads)
         model, eos_ids = load_model(path)
         self._generator = BatchGenerator(
@@ -79,9 +77,7 @@ class RolloutServer:
 
     def load(self, weights: dict[str, torch.Tensor], global_steps: int | None) -> str:
         """Replace the weights once nothing is in flight; returns the digest of what was loaded."""
-        digest = self._generator.exclusively(
-            lambda: load_weights(self._generator.model, weights)
-        )
+        digest = self._generator.exclusively(lambda: load_weights(self._generator.model, weights))
         self._global_steps = global_steps
         self._generator.reseed(-1 if global_steps is None else global_steps)
         return digest

@@ -14,15 +14,14 @@ from omegaconf import DictConfig
 
 from disco_rl.trainer.cpu.server import RolloutServer, server_name
 
+
 def start_server(
     replica_rank: int, path: str, *, window: int, max_rows: int, seed: int, concurrency: int
 ) -> Any:
     """Handle of the replica's rollout server, which is started unless it runs already."""
     return (
         ray.remote(RolloutServer)
-        .options(
-            name=server_name(replica_rank), get_if_exists=True, max_concurrency=concurrency
-        )
+        .options(name=server_name(replica_rank), get_if_exists=True, max_concurrency=concurrency)
         .remote(
             path,
             window=window,

@@ -7,6 +7,8 @@ from transformers import PreTrainedTokenizerFast
 
 PAD, END, START = "<|endoftext|>", "<|im_end|>", "<|im_start|>"
 THINK = ("<think>", "</think>")
+CHAT_PIECES = ("user\n", "assistant\n", "\n\n")
+"""What the template repeats in every prompt, each one token."""
 
 CHAT_TEMPLATE = """\
 {%- for message in messages -%}
@@ -30,18 +32,19 @@ def build_tokenizer(
     Every text round-trips, since the alphabet is all 256 bytes. The same texts in the same order
     give the same tokenizer.
     """
+    pieces = [*CHAT_PIECES, *phrases]
     bpe = Tokenizer(models.BPE())
     bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     bpe.decoder = decoders.ByteLevel()
     specials = [PAD, START, END]
     trainer = trainers.BpeTrainer(
-        vocab_size=vocab_size - len(phrases) - len(THINK),
+        vocab_size=vocab_size - len(THINK) - len(pieces),
         special_tokens=specials,
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )
     bpe.train_from_iterator(texts, trainer)
-    bpe.add_tokens([AddedToken(text, normalized=False) for text in (*THINK, *phrases)])
+    bpe.add_tokens([AddedToken(text, normalized=False) for text in (*THINK, *pieces)])
     return PreTrainedTokenizerFast(
         tokenizer_object=bpe,
         pad_token=PAD,

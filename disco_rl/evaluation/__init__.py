@@ -1,0 +1,1 @@
+"""Evaluation: episodes over a set of samples, scored, with intervals."""

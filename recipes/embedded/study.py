@@ -1,0 +1,270 @@
+"""Does GRPO teach the embedded Driver? Three seeds, two controls, one table and one picture.
+
+    python recipes/embedded/study.py                    # after `make data driver`
+    python recipes/embedded/study.py seeds=[1] steps=4 questions=16 out=runs/try
+
+What it does: evaluates the warm-started Driver on the held-out test world; trains it with GRPO,
+once a seed; evaluates each result; as controls trains once with rewards shuffled within the batch,
+and once on further demonstrations for the wall time of a GRPO run. Writes results.json and
+curves.png beside itself (or into `report`). Finished parts are kept in `out` and not run again.
+"""
+
+import asyncio
+import json
+import platform
+import subprocess
+import sys
+import time
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+from omegaconf import DictConfig, OmegaConf  # noqa: E402
+
+HERE = Path(__file__).resolve().parent
+SETTINGS = {
+    "out": "runs/study",
+    "report": str(HERE),
+    "driver": "data/embedded/driver",
+    "seeds": [1, 2, 3],
+    "steps": None,  # None: as configs/train.yaml says
+    "questions": 128,  # of the test world, one trajectory each
+    "train": [],  # further overrides of every training run
+}
+
+
+def main() -> None:
+    if {"-h", "--help"} & set(sys.argv[1:]):
+        print(__doc__)
+        return
+    settings = OmegaConf.create(SETTINGS)
+    OmegaConf.set_struct(settings, True)
+    settings.merge_with_dotlist(sys.argv[1:])
+    out = Path(settings.out)
+    out.mkdir(parents=True, exist_ok=True)
+    began = time.monotonic()
+    runs: dict[str, dict[str, Any]] = {"before": evaluated(settings, "before", settings.driver)}
+    for seed in settings.seeds:
+        runs[f"grpo_{seed}"] = grpo(settings, f"grpo_{seed}", seed)
+    runs["shuffled"] = grpo(settings, "shuffled", settings.seeds[0], "disco.shuffle_rewards=true")
+    seconds = max(runs[f"grpo_{seed}"]["train_seconds"] for seed in settings.seeds)
+    runs["demonstrations"] = more_demonstrations(settings, seconds)
+    report = Path(settings.report)
+    report.mkdir(parents=True, exist_ok=True)
+    results = summary(settings, runs) | {"study_seconds": round(time.monotonic() - began)}
+    (report / "results.json").write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
+    plot(runs, report / "curves.png")
+    print(json.dumps(results["table"], indent=2))
+
+
+def grpo(settings: DictConfig, name: str, seed: int, *overrides: str) -> dict[str, Any]:
+    """One training run through the real command line, exported and evaluated."""
+    from disco_rl.run_folder import read_metrics
+
+    run, model = Path(settings.out) / name, Path(settings.out) / f"{name}_model"
+    took = run / "train_seconds"
+    if not took.is_file():
+        began = time.monotonic()
+        steps = [] if settings.steps is None else [f"trainer.total_training_steps={settings.steps}"]
+        command = [
+            "train", f"trainer.default_local_dir={run}", f"data.seed={seed}", f"disco.seed={seed}",
+            f"actor_rollout_ref.model.path={settings.driver}", *steps, *settings.train, *overrides,
+        ]  # fmt: skip
+        disco_rl(*command)
+        took.write_text(str(time.monotonic() - began))
+    if not model.is_dir():
+        disco_rl("export", str(run), str(model))
+    result = evaluated(settings, name, str(model))
+    metrics = read_metrics(run)
+    result["train_seconds"] = float(took.read_text())
+    result["curve"] = {
+        key: [[step, data[f"disco/train/{key}"]] for step, data in metrics.items()
+              if f"disco/train/{key}" in data]
+        for key in ("reward", "accuracy", "format", "evidence", "plan_valid", "stages")
+    }  # fmt: skip
+    diffs = [
+        data["disco/logprob_diff_max"]
+        for data in metrics.values()
+        if "disco/logprob_diff_max" in data
+    ]
+    result["logprob_diff_max"] = max(diffs)
+    result["optimizer_steps"] = [
+        data["disco/optimizer_steps"]
+        for data in metrics.values()
+        if "disco/optimizer_steps" in data
+    ]
+    return result
+
+
+def more_demonstrations(settings: DictConfig, seconds: float) -> dict[str, Any]:
+    """The warm start continued on fresh demonstrations of the same kind, for the same time."""
+    sys.path.insert(0, str(ROOT / "scripts"))
+    model = Path(settings.out) / "demonstrations_model"
+    if not (model / "manifest.json").is_file():
+        from build_driver import continue_training
+
+        config = OmegaConf.load(ROOT / "configs" / "build_driver.yaml")
+        continue_training(config, settings.driver, model, seconds)
+    result = evaluated(settings, "demonstrations", str(model))
+    return result | {"train_seconds": seconds}
+
+
+def evaluated(settings: DictConfig, name: str, model: str) -> dict[str, Any]:
+    """Reward parts a test question, sampled at temperature 1 and greedily; kept in `out`."""
+    path = Path(settings.out) / f"{name}_test.json"
+    if not path.is_file():
+        result = {
+            way: test(model, settings.questions, temperature)
+            for way, temperature in (("sampled", 1.0), ("greedy", 0.0))
+        }
+        path.write_text(json.dumps(result))
+    return json.loads(path.read_text())
+
+
+def test(model: str, n_questions: int, temperature: float) -> dict[str, list[float]]:
+    """Each figure's values, one a test question. Raises `RuntimeError` where an episode failed."""
+    from disco_rl.config import compose
+    from disco_rl.data import ContextStore, load_rows
+    from disco_rl.engine.config import EpisodeConfig
+    from disco_rl.engine.pool import WorkerPool
+    from disco_rl.engine.workers import build_worker
+    from disco_rl.evaluation.episodes import evaluate
+    from disco_rl.prompts import load_prompts
+    from disco_rl.rewards import build_judge, weights_from
+    from disco_rl.trainer.cpu.driver import LocalDriver
+
+    config = compose()
+    plain = OmegaConf.to_container(config, resolve=True)
+    limits = dict(plain["driver"])
+    episode = EpisodeConfig(load_prompts(limits.pop("prompts")), **limits, **plain["episode"])
+    worker = dict(plain["worker"])
+    bounds = {key: worker.pop(key) for key in ("max_concurrency", "max_findings")}
+    samples = load_rows(str(Path(config.data.train_files).parent / "test.parquet"))[:n_questions]
+    weights = weights_from(plain["disco"]["reward"])
+
+    async def run():
+        driver = LocalDriver.load(
+            model,
+            window=limits["window"],
+            template=plain["data"]["apply_chat_template_kwargs"],
+            sampling={"temperature": temperature},
+        )
+        try:
+            return await evaluate(
+                samples,
+                ContextStore(plain["disco"]["context_store"]).get,
+                driver,
+                WorkerPool(build_worker(worker), **bounds),
+                episode,
+                build_judge(plain["judge"]),
+            )
+        finally:
+            await driver.close()
+
+    scored = asyncio.run(run())
+    figures: dict[str, list[float]] = {}
+    for item in scored:
+        reward = weights.total(item.parts)
+        if reward is None:
+            raise RuntimeError(f"test question {item.sample.index}: {item.parts.failure}")
+        plans = [call for call in item.trajectory.calls if call.kind.value == "plan"]
+        row = item.parts.values() | {
+            "reward": reward,
+            "plan_valid": sum(call.error is None for call in plans) / max(len(plans), 1),
+            "stages": len(item.trajectory.stages),
+            "calls": len(item.trajectory.calls),
+            "accepted": float(item.trajectory.stop.value == "accepted"),
+        }
+        for key, value in row.items():
+            figures.setdefault(key, []).append(value)
+    return figures
+
+
+def summary(settings: DictConfig, runs: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """Means with 95% intervals: over questions a run, over seeds for GRPO."""
+    from disco_rl.evaluation.intervals import bootstrap, over_seeds
+
+    def mean(values: list[float]) -> float:
+        return sum(values) / len(values)
+
+    table: dict[str, Any] = {}
+    for name, run in runs.items():
+        table[name] = {
+            way: {
+                key: {
+                    "mean": round(mean(values), 4),
+                    "ci95": [round(x, 4) for x in bootstrap(values)],
+                }
+                for key, values in run[way].items()
+            }
+            for way in ("sampled", "greedy")
+        }
+    trained = [run for name, run in runs.items() if name.startswith("grpo_")]
+    if len(trained) > 1:
+        table["grpo"] = {
+            way: {
+                key: dict(zip(("mean", "low", "high"), (round(x, 4) for x in over_seeds(
+                    [mean(run[way][key]) for run in trained])), strict=True))
+                for key in trained[0][way]
+            }
+            for way in ("sampled", "greedy")
+        }  # fmt: skip
+        table["gain"] = {
+            way: {
+                key: dict(zip(("mean", "low", "high"), (round(x, 4) for x in over_seeds(
+                    [mean(run[way][key]) - mean(runs["before"][way][key]) for run in trained])),
+                    strict=True))
+                for key in ("accuracy", "reward")
+            }
+            for way in ("sampled", "greedy")
+        }  # fmt: skip
+    commit = subprocess.run(
+        ["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True
+    ).stdout.strip()
+    packages = ("verl", "torch", "transformers", "ray")
+    return {
+        "commit": commit,
+        "versions": {"python": platform.python_version()} | {p: version(p) for p in packages},
+        "settings": OmegaConf.to_container(settings) | {"out": "", "report": ""},
+        "train_seconds": {
+            n: round(r["train_seconds"]) for n, r in runs.items() if "train_seconds" in r
+        },
+        "logprob_diff_max": max(run["logprob_diff_max"] for run in trained),
+        "optimizer_steps_a_step": sorted({s for run in trained for s in run["optimizer_steps"]}),
+        "table": table,
+        "curves": {name: run["curve"] for name, run in runs.items() if "curve" in run},
+    }
+
+
+def plot(runs: dict[str, dict[str, Any]], path: Path) -> None:
+    """Training curves of each part, a line a run."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    keys = ("reward", "accuracy", "evidence", "plan_valid")
+    figure, axes = pyplot.subplots(1, len(keys), figsize=(15, 3.6), constrained_layout=True)
+    for axis, key in zip(axes, keys, strict=True):
+        for name, run in runs.items():
+            if "curve" in run:
+                steps, values = zip(*run["curve"][key], strict=True)
+                style = "--" if name == "shuffled" else "-"
+                axis.plot(steps, values, style, label=name, color="grey" if style == "--" else None)
+        axis.set_title(f"{key} (training, mean over trajectories)", fontsize=9)
+        axis.set_xlabel("GRPO step")
+        axis.grid(alpha=0.3)
+    axes[0].legend()
+    figure.savefig(path, dpi=110)
+
+
+def disco_rl(*command: str) -> None:
+    """Runs the command line; its output is shown. Raises `CalledProcessError` where it failed."""
+    subprocess.run([sys.executable, "-m", "disco_rl.cli", *command], cwd=ROOT, check=True)
+
+
+if __name__ == "__main__":
+    main()

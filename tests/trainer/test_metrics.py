@@ -1,0 +1,119 @@
+"""Metrics: means over trajectories, every name documented, failures counted."""
+
+import math
+from dataclasses import fields, replace
+
+import pytest
+
+from disco_rl.core.evidence import EvidencePool, Finding, NarrowOutput
+from disco_rl.core.trajectory import (
+    CallKind,
+    DriverCall,
+    Generation,
+    Stage,
+    StopReason,
+    Trajectory,
+    WorkerUsage,
+)
+from disco_rl.rewards import Abstention, RewardParts, Value
+from disco_rl.trainer.facts import TrajectoryFacts
+from disco_rl.trainer.metrics import names, summarise
+
+
+def call(kind: CallKind, prompt: int, output: int, error: str | None = None) -> DriverCall:
+    reply = Generation("", tuple(range(prompt)), tuple(range(output)), (0.0,) * output)
+    return DriverCall(kind, 0, None, reply, error)
+
+
+TRAJECTORY = Trajectory(
+    "q",
+    "c",
+    stages=[
+        Stage(0, pool=EvidencePool({"n": NarrowOutput("n", (Finding("n", 0, "x", None),))})),
+        Stage(1),
+    ],
+    calls=[
+        call(CallKind.PLAN, 10, 5, "cycle"),
+        call(CallKind.PLAN, 12, 4),
+        call(CallKind.SYNTHESIZE, 20, 7),
+        call(CallKind.REVIEW, 20, 2, "review_json"),
+    ],
+    stop=StopReason.STAGE_LIMIT,
+    workers=WorkerUsage(calls=6, failures=1, memo_hits=2, prompt_tokens=900, cached_tokens=600),
+    seconds=3.0,
+)
+PARTS = RewardParts(Value(1.0), Value(0.5), Abstention("no gold hop"))
+
+
+def test_facts_of_a_trajectory() -> None:
+    facts = TrajectoryFacts.of(TRAJECTORY, PARTS, 1.25, None)
+    assert (facts.reward, facts.accuracy, facts.format, facts.evidence) == (1.25, 1.0, 0.5, None)
+    assert (facts.stages, facts.calls, facts.findings) == (2, 4, 1)
+    assert (facts.prompt_tokens, facts.output_tokens, facts.max_call_tokens) == (62, 18, 7)
+    assert (facts.plan_calls, facts.plan_valid) == (2, 1)
+    assert facts.errors == {"cycle": 1, "review_json": 1}
+    assert (facts.worker_calls, facts.worker_failures, facts.worker_cached_tokens) == (6, 1, 600)
+    assert TrajectoryFacts.from_dict(facts.to_dict()) == facts
+
+
+def test_masked_trajectory_keeps_its_costs_and_loses_its_parts() -> None:
+    facts = TrajectoryFacts.of(TRAJECTORY, PARTS, 1.25, "judge down")
+    assert facts.reward is facts.accuracy is facts.format is facts.evidence is None
+    assert facts.masked == "judge down" and facts.output_tokens == 18
+
+
+def test_lost_trajectory_is_all_zero() -> None:
+    facts = TrajectoryFacts.lost("no context")
+    counts = [getattr(facts, f.name) for f in fields(facts) if "int" in str(f.type)]
+    assert counts and not any(counts)
+    assert facts.masked == "no context" and facts.stop == "error"
+
+
+def test_means_are_over_trajectories_not_rows() -> None:
+    short = replace(
+        TrajectoryFacts.of(TRAJECTORY, PARTS, 0.0, None), calls=1, accuracy=0.0, reward=0.0
+    )
+    long = replace(short, calls=9, accuracy=1.0, reward=2.0)
+    metrics = summarise([short, long], "val")
+    assert metrics["disco/val/accuracy"] == 0.5  # over rows it would be 0.9
+    assert metrics["disco/val/reward"] == 1.0 and metrics["disco/val/calls"] == 5.0
+    assert metrics["disco/val/calls_max"] == 9
+    assert "disco/val/evidence" not in metrics  # abstained: nothing to average, not 0
+
+
+def test_drops_are_counted() -> None:
+    good = TrajectoryFacts.of(TRAJECTORY, PARTS, 1.0, None)
+    metrics = summarise([good, good, TrajectoryFacts.lost("x")], "train", expected=8)
+    assert metrics["disco/train/trajectories"] == 3
+    assert metrics["disco/train/masked_count"] == 1 and metrics["disco/train/lost_count"] == 5
+    assert metrics["disco/train/drop_rate"] == pytest.approx(6 / 8)
+    assert metrics["disco/train/reward"] == 1.0  # a failure is not a zero
+
+
+def test_shares_of_stops_and_errors_sum_up() -> None:
+    good = TrajectoryFacts.of(TRAJECTORY, PARTS, 1.0, None)
+    metrics = summarise([good, replace(good, stop="accepted", errors={})], "train")
+    stops = {n: v for n, v in metrics.items() if n.startswith("disco/train/stop/")}
+    assert sum(stops.values()) == pytest.approx(1.0) and len(stops) == len(StopReason)
+    assert metrics["disco/train/errors/cycle"] == 0.5
+    assert metrics["disco/train/refused_calls"] == 1.0
+    assert metrics["disco/train/plan_valid"] == 0.5
+
+
+@pytest.mark.parametrize("split", ["train", "val"])
+def test_every_metric_is_documented_and_finite(split: str) -> None:
+    facts = [TrajectoryFacts.of(TRAJECTORY, PARTS, 1.0, None), TrajectoryFacts.lost("x")]
+    metrics = summarise(facts, split, expected=2)
+    assert set(metrics) <= set(names(split))
+    assert all(math.isfinite(value) for value in metrics.values())
+    assert all(text for text in names(split).values())
+
+
+def test_no_trajectories_are_no_metrics_but_the_counts() -> None:
+    metrics = summarise([], "train", expected=4)
+    assert metrics == {
+        "disco/train/trajectories": 0,
+        "disco/train/masked_count": 0,
+        "disco/train/lost_count": 4,
+        "disco/train/drop_rate": 1.0,
+    }

@@ -1,0 +1,57 @@
+"""Keys that would train something else than asked for are refused by name; records on disk."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from omegaconf import OmegaConf
+
+from disco_rl.trainer.credit import Weighting
+from disco_rl.trainer.records_sink import RecordsSink
+from disco_rl.trainer.reward_bridge import Scorer
+from disco_rl.trainer.settings import TrainerSettings
+from tests.trainer.rollout_fakes import make_config
+
+
+def test_defaults() -> None:
+    settings = TrainerSettings.from_config(make_config())
+    assert settings.weighting is Weighting.TRAJECTORY and settings.updates_per_step == 1
+    assert settings.records_dir is None and not settings.shuffle_rewards
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("disco.context_store", None, "disco.context_store is not set"),
+        ("disco.segment_weighting", "row", "choose one of .'trajectory', 'call', 'token'"),
+        ("disco.updates_per_step", 0, "disco.updates_per_step must be at least 1"),
+        ("algorithm.adv_estimator", "gae", "algorithm.adv_estimator=gae"),
+        ("algorithm.use_kl_in_reward", True, "use_kl_in_reward=True"),
+        ("actor_rollout_ref.rollout.calculate_log_probs", False, "calculate_log_probs=False"),
+        ("driver.window", 4000, "driver.window=4000 is over the rollout server's 2000"),
+    ],
+)
+def test_refused_by_name(key: str, value: Any, message: str) -> None:
+    config = make_config()
+    OmegaConf.update(config, key, value)
+    with pytest.raises(ValueError, match=message):
+        TrainerSettings.from_config(config)
+
+
+def test_unknown_judge_is_refused_by_name() -> None:
+    with pytest.raises(ValueError, match=r"oracle.*match"):
+        Scorer.from_config({"name": "oracle"}, {})
+    with pytest.raises(ValueError, match="gate_floor"):
+        Scorer.from_config({"name": "match"}, {"accuracy": 1})
+
+
+def test_records_of_steps_that_run_again_are_set_aside(tmp_path: Path) -> None:
+    sink = RecordsSink(tmp_path)
+    for step in (1, 2, 3):
+        sink.write("train", step, {"step": step, "text": "línea\n"})
+    moved = sink.set_aside("train", after=1)
+    assert [path.name for path in moved] == ["000002.jsonl.old", "000003.jsonl.old"]
+    sink.write("train", 2, {"step": 2, "again": True})
+    assert json.loads(sink.path("train", 2).read_text()) == {"step": 2, "again": True}
+    assert json.loads(sink.path("train", 1).read_text())["text"] == "línea\n"
