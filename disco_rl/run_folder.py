@@ -1,8 +1,8 @@
 """What a training run leaves beside its checkpoints: its config, and its metrics by step.
 
-    RUN/config.yaml               as composed, secrets hidden
-    RUN/metrics/TIME.jsonl        one file a start, one line a step: {"step": n, "data": {...}}
-    RUN/global_step_N/actor/...   verl's checkpoints
+RUN/config.yaml               as composed, secrets hidden
+RUN/metrics/TIME.jsonl        one file a start, one line a step: {"step": n, "data": {...}}
+RUN/global_step_N/actor/...   verl's checkpoints
 """
 
 from __future__ import annotations

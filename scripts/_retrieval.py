@@ -217,9 +217,17 @@ def rounded(values: Mapping[str, float]) -> dict[str, float]:
 
 
 def write_section(name: str, section: Mapping[str, Any]) -> None:
-    """Puts a section into results.json, with what it was made from."""
-    results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-    results[name] = {"made_from": _made_from(), **section}
+    """Puts a section into results.json, with what it was made from. A section's `rows` replace
+    the old ones of the same rankers, so that one ranker can be measured again by itself."""
+    results = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
+    made = _made_from()
+    new = {"made_from": made, **section}
+    if "rows" in section:
+        rows = [{**row, "commit": made["commit"]} for row in section["rows"]]
+        measured = {row["ranker"] for row in rows}
+        old = results.get(name, {}).get("rows", [])
+        new["rows"] = [row for row in old if row["ranker"] not in measured] + rows
+    results[name] = new
     RESULTS.parent.mkdir(parents=True, exist_ok=True)
     RESULTS.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
     _write_tables(results)
@@ -227,11 +235,12 @@ def write_section(name: str, section: Mapping[str, Any]) -> None:
 
 _COLUMNS = {
     "calibration": (
-        "ranker", "headings", "threshold", "relative", "source",
+        "ranker", "headings", "records", "threshold", "relative", "source",
         "recall", "precision", "f2", "silent", "absent_silent", "quotes", "whole_recall",
     ),
     "musique_recall": (
-        "ranker", "shard_size", "shards", "any", "found", "precision", "quotes", "all_hops",
+        "ranker", "records", "shard_size", "shards",
+        "any", "found", "precision", "quotes", "all_hops",
     ),
     "speed": ("figure", "value"),
 }  # fmt: skip

@@ -19,16 +19,18 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from omegaconf import DictConfig, OmegaConf  # noqa: E402
+from omegaconf import DictConfig, OmegaConf
 
-from data_pipeline.world import WorldConfig, WorldQuestion, make_world  # noqa: E402
-from data_pipeline.world.demonstrator import Demonstrator, FlawRates, phrases  # noqa: E402
-from disco_rl.core.trajectory import Generation  # noqa: E402
-from disco_rl.engine.config import EpisodeConfig  # noqa: E402
-from disco_rl.engine.episode import run_episode  # noqa: E402
-from disco_rl.engine.pool import WorkerPool  # noqa: E402
+from data_pipeline.world import WorldConfig, WorldQuestion, make_world
+from data_pipeline.world.demonstrator import Demonstrator, FlawRates, phrases
+from disco_rl.config import compose
+from disco_rl.core.trajectory import Generation
+from disco_rl.engine.config import EpisodeConfig
+from disco_rl.engine.episode import run_episode
+from disco_rl.engine.pool import WorkerPool
 from disco_rl.engine.workers.retriever import Retriever, RetrieverConfig
-from disco_rl.prompts import load_prompts  # noqa: E402
+from disco_rl.export.settings import settings_of, write_settings
+from disco_rl.prompts import load_prompts
 
 VERSION = 1
 """Raised whenever the same settings give another Driver."""
@@ -51,9 +53,14 @@ class DemonstratorModel:
 
 
 def demonstrations(
-    config: DictConfig, rates: FlawRates, seed: int, n_questions: int
+    config: DictConfig, seed: int, n_questions: int
 ) -> Iterator[tuple[WorldQuestion, list[tuple[list[dict[str, str]], str]], str | None]]:
-    """Scripted episodes through the real engine and Worker: question, calls, final answer."""
+    """Scripted episodes through the real engine and Worker: question, calls, final answer.
+
+    A share `config.clean` of them has no flaw: flawed ones alone seldom gather all the evidence,
+    and the Driver would never learn what to do with it.
+    """
+    flawed = FlawRates(**config.flaws)
     world = make_world(
         seed,
         "train",
@@ -65,6 +72,7 @@ def demonstrations(
     rng = random.Random(f"demonstrations {seed}")
     for question in world.questions:
         sample = question.sample
+        rates = flawed.without() if rng.random() < config.clean else flawed
         model = DemonstratorModel(
             Demonstrator(sample.question, question.chain, sample.n_shards, rng, rates)
         )
@@ -97,12 +105,11 @@ def build(config: DictConfig) -> Path:
 
     torch.set_num_threads(config.threads)
     began = time.monotonic()
-    rates = FlawRates(**config.flaws)
     shown: list[Demonstration] = []
     texts: list[str] = []
     n_right = 0
     for question, calls, answer in track(
-        demonstrations(config, rates, config.seed, config.questions),
+        demonstrations(config, config.seed, config.questions),
         config.questions,
         "demonstrations",
     ):
@@ -129,6 +136,8 @@ def build(config: DictConfig) -> Path:
     model.generation_config.update(do_sample=True, temperature=1.0)
     model.save_pretrained(out)
     tokenizer.save_pretrained(out)
+    plain = OmegaConf.to_container(compose(), resolve=True)
+    write_settings(out, settings_of(plain, {"tokenizer": "words", "shard_size": 512}))
     manifest.write_text(
         json.dumps(
             {
@@ -162,10 +171,10 @@ def continue_training(config: DictConfig, driver: str, out: Path, seconds: float
     torch.set_num_threads(config.threads)
     tokenizer = AutoTokenizer.from_pretrained(driver)
     model = Qwen3ForCausalLM.from_pretrained(driver, dtype=torch.float32)
-    rates, template = FlawRates(**config.flaws), dict(config.template)
+    template = dict(config.template)
     examples = [
         example
-        for _, calls, _ in demonstrations(config, rates, config.seed + 1, config.questions)
+        for _, calls, _ in demonstrations(config, config.seed + 1, config.questions)
         for messages, reply in calls
         if sum(
             map(len, example := encode(Demonstration(tuple(messages), reply), tokenizer, template))
@@ -192,7 +201,7 @@ def track(items, total: int, title: str):
 
 
 class Meter:
-    """Progress with the mean loss of late; a line every hundred steps where there is no terminal."""
+    """Progress with the mean loss of late; off a terminal, a line every hundred steps."""
 
     def __init__(self, title: str, total: int):
         from rich.console import Console

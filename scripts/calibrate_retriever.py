@@ -42,12 +42,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("musique", type=Path, help="JSON list of official MuSiQue records")
     parser.add_argument("--questions", type=int, default=80, help="of each world split")
+    parser.add_argument("--records", type=int, default=100, help="of MuSiQue, half each")
     parser.add_argument("--seed", type=int, default=11)
     parser.add_argument("--rankers", nargs="+", default=["bm25", "dense", "fusion"])
     parser.add_argument("--keep", type=Path, help="folder for vectors that a rerun may use")
     args = parser.parse_args()
 
-    records = json.loads(args.musique.read_text(encoding="utf-8"))
+    records = json.loads(args.musique.read_text(encoding="utf-8"))[: args.records]
     choose = {
         "world": world("validation", args.seed, args.questions),
         "musique": musique(records[0::2], SHARD_SIZE),
@@ -56,12 +57,11 @@ def main() -> None:
         "world": world("test", args.seed, args.questions),
         "musique": musique(records[1::2], SHARD_SIZE),
     }
-    section = {
+    section = {"shard_size": SHARD_SIZE, "top_k": TOP_K}
+    size = {
         "seed": args.seed,
         "questions": args.questions,
         "records": len(records),
-        "shard_size": SHARD_SIZE,
-        "top_k": TOP_K,
         "lookups": {
             f"{name}_{source}": {kind: len(found) for kind, found in vars(lookups).items()}
             for name, part in (("validation", choose), ("held_out", check))
@@ -74,7 +74,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as cache:
         for ranker, headings in pairs:
             start = time.monotonic()
-            row = _calibrate(choose, check, ranker, headings, cache, encoder)
+            row = size | _calibrate(choose, check, ranker, headings, cache, encoder)
             rows.append(row)
             encoder.save()
             print(f"{ranker} headings={headings} {time.monotonic() - start:.0f} s")

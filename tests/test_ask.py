@@ -1,5 +1,6 @@
 """`disco-rl ask` over text files: answer, evidence with places, the plans, the record."""
 
+import gzip
 import io
 import json
 import sys
@@ -13,6 +14,7 @@ from disco_rl.commands import ask, document
 from disco_rl.export.settings import settings_of, settings_overrides, write_settings
 from tests.fakes import ScriptedModel
 
+WIKI = Path(__file__).resolve().parents[2] / "shared" / "data" / "wiki" / "pages.jsonl.gz"
 TEXT = "Heading\n\nThe tower stands here.\nAda Vey founded the Roe Guild. It is old.\n" + (
     "Nothing else is said about it. " * 40
 )
@@ -95,6 +97,28 @@ def test_no_answer_exits_with_1_and_says_why(
     shown = capsys.readouterr()
     assert "Answer: none" in shown.out and "no valid plan" in shown.out
     assert "no answer (invalid_call)" in shown.err
+
+
+@pytest.mark.skipif(not WIKI.is_file(), reason=f"{WIKI} is absent: real pages are not shipped")
+def test_a_real_wikipedia_page_is_searched(
+    tmp_path: Path, script: list[Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with gzip.open(WIKI, "rt", encoding="utf-8") as lines:
+        text = next(p["text"] for p in map(json.loads, lines) if p["title"] == "Ray Charles")
+    (tmp_path / "page.txt").write_text(text, encoding="utf-8")
+    plan = PLAN.replace("Find the founder of the Roe Guild.", "Find when Ray Charles was born.")
+    script[0] += [plan, "September 23, 1930", '{"accept": true}']
+    page = str(tmp_path / "page.txt")
+    asked = ["ask", page, "When was he born?", "--model", "m", "--json", "document.shard_size=512"]
+    assert cli.main(asked) == 0
+    record = json.loads(capsys.readouterr().out)
+    findings = record["stages"][0]["outputs"][0]["findings"]
+    assert findings and record["workers"]["failures"] == 0
+    shards = document.cut_document(text, shard_size=512, tokenizer="words").shards
+    for found in findings:
+        start, end, _ = document.place(text, shards[found["shard"]], found["span"])
+        assert text[start:end] == found["quote"]
+    assert any("born" in found["quote"].lower() for found in findings)
 
 
 def test_a_document_that_is_no_text_is_refused(

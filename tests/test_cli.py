@@ -18,7 +18,7 @@ LIGHT = {"disco_rl"}
 def test_help_loads_nothing_but_argparse(command: list[str]) -> None:
     code = (
         "import sys\n"
-        "before = {m.partition('.')[0] for m in sys.modules}\n"  # site's own, such as editable hooks
+        "before = {m.partition('.')[0] for m in sys.modules}\n"  # site's own
         "from disco_rl.cli import main\n"
         "try:\n"
         f"    main({[*command, '--help']!r})\n"
@@ -44,7 +44,16 @@ def test_every_command_is_described(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_overrides_may_stand_before_and_after_flags() -> None:
     args = cli.parse(
-        ["ask", "a.txt", "Who?", "driver.window=99", "--model", "m", "worker.max_findings=1", "--json"]
+        [
+            "ask",
+            "a.txt",
+            "Who?",
+            "driver.window=99",
+            "--model",
+            "m",
+            "worker.max_findings=1",
+            "--json",
+        ]
     )
     assert args.overrides == ["driver.window=99", "worker.max_findings=1"]
     assert (args.document, args.question, args.model, args.json) == ("a.txt", "Who?", "m", True)

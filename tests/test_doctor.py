@@ -24,7 +24,12 @@ def world(tmp_path: Path) -> DictConfig:
     write_rows(tmp_path / "rows.parquet", rows)
     model = tmp_path / "model"
     model.mkdir()
-    for name in ("config.json", "tokenizer_config.json", "model.safetensors", "chat_template.jinja"):
+    for name in (
+        "config.json",
+        "tokenizer_config.json",
+        "model.safetensors",
+        "chat_template.jinja",
+    ):
         (model / name).write_text("{}")
     return OmegaConf.create(
         {
@@ -80,7 +85,12 @@ def test_a_hub_name_warns_and_a_wrong_path_fails(world: DictConfig) -> None:
 
 
 def test_packages_outside_of_their_ranges_fail(monkeypatch: pytest.MonkeyPatch) -> None:
-    wanted = ["numpy<1", "no-such-package>=2", "pytest; extra == 'test'", "torch>=1; extra=='train'"]
+    wanted = [
+        "numpy<1",
+        "no-such-package>=2",
+        "pytest; extra == 'test'",
+        "torch>=1; extra=='train'",
+    ]
     monkeypatch.setattr(checks.importlib.metadata, "requires", lambda name: wanted)
     found = list(checks.packages())
     failed = [f for f in found if f.level is Level.FAIL]

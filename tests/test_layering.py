@@ -90,7 +90,9 @@ def test_imports_go_down_only(path: Path) -> None:
         if now:
             assert other in MAY_IMPORT[me], f"{path}: {me} imports {module}"
         elif me in ("core", "engine", "rewards", "clients", "data", "prompts"):
-            assert other in MAY_IMPORT[me] or (me, other) in UPWARD, f"{path}: {me} imports {module}"
+            assert other in MAY_IMPORT[me] or (me, other) in UPWARD, (
+                f"{path}: {me} imports {module}"
+            )
         else:
             assert other in MAY_IMPORT, f"{path} imports {module}, which isn't a package"
 

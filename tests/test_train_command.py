@@ -26,7 +26,9 @@ def write_rows(path: Path, samples: list[Sample]) -> Path:
 @pytest.fixture
 def inputs(tmp_path: Path) -> list[str]:
     """Overrides that name rows, a store and a model folder which exist."""
-    rows = write_rows(tmp_path / "rows.parquet", [sample((f"Name {i}",), index=i) for i in range(4)])
+    rows = write_rows(
+        tmp_path / "rows.parquet", [sample((f"Name {i}",), index=i) for i in range(4)]
+    )
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "config.json").write_text("{}")
     (tmp_path / "contexts").mkdir()

@@ -29,14 +29,19 @@ class FlawRates:
     doubtful: float = 0.15  # a review that rejects a supported answer
 
     def without(self) -> "FlawRates":
-        return replace(self, **{name: 0.0 for name in self.__dataclass_fields__})
+        return replace(self, **dict.fromkeys(self.__dataclass_fields__, 0.0))
 
 
 class Demonstrator:
     """Replies to the `brief` prompts of one episode about `chain`."""
 
     def __init__(
-        self, question: str, chain: Sequence[Fact], n_shards: int, rng: random.Random, rates: FlawRates
+        self,
+        question: str,
+        chain: Sequence[Fact],
+        n_shards: int,
+        rng: random.Random,
+        rates: FlawRates,
     ):
         self._question = question
         self._chain = tuple(chain)
@@ -118,7 +123,8 @@ class Demonstrator:
 def phrases() -> tuple[str, ...]:
     """Skeleton pieces of plans and reviews that a small tokenizer may keep as one token each."""
     return (
-        '{"nodes": [{"id": "', '", "op": "narrow", "instruction": "', '", "shards": "all"}, {"id": "',
+        '{"nodes": [{"id": "', '", "op": "narrow", "instruction": "',
+        '", "shards": "all"}, {"id": "',
         '", "op": "wide", "instruction": "', '", "inputs": ["', '"]}]}', '{"accept": true}',
         '{"accept": false, "gap": "', '"}', '", "shards": [', "]}, {", '"id": "',
     )  # fmt: skip

@@ -21,7 +21,9 @@ HELP = "answer a question about a text file"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("document", metavar="DOC", help="a UTF-8 text file, or - for standard input")
+    parser.add_argument(
+        "document", metavar="DOC", help="a UTF-8 text file, or - for standard input"
+    )
     parser.add_argument("question")
     parser.add_argument("overrides", nargs="*", help="key=value on configs/ask.yaml")
     driver = parser.add_mutually_exclusive_group(required=True)
@@ -146,4 +148,3 @@ def _overrides(args: argparse.Namespace) -> list[str]:
     else:
         flags.append(f"driver.endpoint={hydra_value(args.endpoint)}")
     return [*own, *flags, *args.overrides]
-

@@ -93,7 +93,9 @@ def imports(module: str) -> Iterator[Finding]:
 
 def machine() -> Iterator[Finding]:
     """Cores, memory and disk against what the embedded training run needs."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
     yield _least("cores", cores, 2, "", "training works on one, but slowly")
     yield _least("memory", memory_bytes() / _GB, 12, " GB", "close other programs, or add swap")
     places = {"here": Path.cwd(), "temporary files": Path(tempfile.gettempdir())}
@@ -126,7 +128,9 @@ def model(config: "DictConfig") -> Iterator[Finding]:
             "`make driver` builds the embedded Driver, or set actor_rollout_ref.model.path",
         )
         return
-    missing = [name for name in ("config.json", "tokenizer_config.json") if not (folder / name).is_file()]
+    missing = [
+        name for name in ("config.json", "tokenizer_config.json") if not (folder / name).is_file()
+    ]
     if not (any(folder.glob("*.safetensors")) or any(folder.glob("*.bin"))):
         missing.append("weights (*.safetensors)")
     template = folder / "chat_template.jinja"
@@ -164,7 +168,9 @@ def data(config: "DictConfig", *, limit: int = 200) -> Iterator[Finding]:
             remedy = "build rows and store together, with python -m data_pipeline"
             yield Finding(Level.FAIL, "rows", detail, remedy)
         else:
-            yield Finding(Level.OK, "rows", f"{path}: {len(rows)} rows, {min(limit, len(rows))} checked")
+            yield Finding(
+                Level.OK, "rows", f"{path}: {len(rows)} rows, {min(limit, len(rows))} checked"
+            )
 
 
 def reward(config: "DictConfig") -> Iterator[Finding]:
@@ -177,4 +183,6 @@ def _least(name: str, value: float, least: float, unit: str, remedy: str) -> Fin
     shown = f"{value:.0f}{unit}"
     if value >= least:
         return Finding(Level.OK, name, shown)
-    return Finding(Level.WARN, name, f"{shown}, under the {least:g}{unit} this was tried with", remedy)
+    return Finding(
+        Level.WARN, name, f"{shown}, under the {least:g}{unit} this was tried with", remedy
+    )

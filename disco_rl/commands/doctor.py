@@ -7,6 +7,7 @@ Overrides choose what is checked, as for `disco-rl train`:
 
 import argparse
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def findings(overrides: list[str], *, imports: bool = True) -> "Iterator[Finding
     yield from _guarded("packages", checks.packages)
     if imports:
         for module in ("torch", "transformers", "ray", "verl"):
-            yield from _guarded(f"import {module}", lambda module=module: checks.imports(module))
+            yield from _guarded(f"import {module}", partial(checks.imports, module))
     yield from _guarded("machine", checks.machine)
     try:
         config = compose(overrides)

@@ -1,7 +1,7 @@
 """Write a training checkpoint as a Hugging Face folder, with a logit check against the actor.
 
-  disco-rl export runs/embedded exports/driver                    the newest checkpoint
-  disco-rl export runs/embedded/global_step_100 exports/driver    a given one
+disco-rl export runs/embedded exports/driver                    the newest checkpoint
+disco-rl export runs/embedded/global_step_100 exports/driver    a given one
 """
 
 import argparse
@@ -10,7 +10,9 @@ HELP = "write a checkpoint as a Hugging Face folder"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("checkpoint", metavar="CHECKPOINT", help="run, global_step_N or actor folder")
+    parser.add_argument(
+        "checkpoint", metavar="CHECKPOINT", help="run, global_step_N or actor folder"
+    )
     parser.add_argument("out", metavar="OUT", help="folder to write")
     parser.add_argument("--dtype", choices=("fp32", "bf16"), default="fp32", help="of the weights")
     parser.add_argument(

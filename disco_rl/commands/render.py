@@ -40,7 +40,8 @@ def evidence(trajectory: Trajectory, context: TextContext) -> Iterator[str]:
             continue
         seen.add((finding.shard, finding.span))
         start, end, line = place(context.text, context.shards[finding.shard], finding.span)
-        yield f"  line {line}, characters {start}-{end}, shard {finding.shard}: {_flat(finding.quote)}"
+        where = f"line {line}, characters {start}-{end}, shard {finding.shard}"
+        yield f"  {where}: {_flat(finding.quote)}"
 
 
 def stage_tree(stage: Stage) -> "Tree":

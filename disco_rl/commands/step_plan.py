@@ -100,8 +100,7 @@ def step_plan(config: "DictConfig") -> StepPlan:
         max_calls=int(driver.max_stages) * (int(driver.max_plan_nodes) + 1) * 2,
         window=int(driver.window),
         max_call_tokens=int(driver.max_call_tokens),
-        shape=shape
-        or assumed_shape(driver.max_stages, driver.window, driver.max_call_tokens),
+        shape=shape or assumed_shape(driver.max_stages, driver.window, driver.max_call_tokens),
         parameters=parameters,
         flops=measured_flops() if parameters and config.trainer.device == "cpu" else None,
     )

@@ -117,4 +117,3 @@ def _inputs_exist(config: "DictConfig") -> None:
             f"actor_rollout_ref.model.path={model}: no model there; `make driver` builds the "
             "embedded Driver, or give the path or hub name of another"
         )
-

@@ -1,9 +1,9 @@
 """Finds verl's checkpoint, checks that it is whole, and merges its FSDP shards.
 
-    RUN/latest_checkpointed_iteration.txt       written last: the newest whole step
-    RUN/global_step_N/actor/fsdp_config.json    world size
-                            model_world_size_W_rank_R.pt
-                            huggingface/        config, tokenizer, and weights where asked for
+RUN/latest_checkpointed_iteration.txt       written last: the newest whole step
+RUN/global_step_N/actor/fsdp_config.json    world size
+                        model_world_size_W_rank_R.pt
+                        huggingface/        config, tokenizer, and weights where asked for
 """
 
 from __future__ import annotations

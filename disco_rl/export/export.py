@@ -73,9 +73,7 @@ def export(
     return exported
 
 
-def _write(
-    found: Checkpoint, work: Path, target: Path, dtype: str, tolerance: float
-) -> Exported:
+def _write(found: Checkpoint, work: Path, target: Path, dtype: str, tolerance: float) -> Exported:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -96,12 +94,11 @@ def _write(
     difference, largest, n_tokens = compare_logits(trained, reread)
     if not difference <= tolerance * max(largest, 1.0):
         raise ExportError(
-            f"the export's logits differ from the trained actor's by {difference:.3g} (largest "
-            f"logit {largest:.3g}, allowed {tolerance * max(largest, 1.0):.3g}); nothing was written"
+            f"the export's logits differ from the trained actor's by {difference:.3g}, over the "
+            f"{tolerance * max(largest, 1.0):.3g} allowed (largest logit {largest:.3g}); "
+            "nothing was written"
         )
-    exported = Exported(
-        target, found.step, trained.num_parameters(), difference, largest, n_tokens
-    )
+    exported = Exported(target, found.step, trained.num_parameters(), difference, largest, n_tokens)
     config = read_config(found.run)
     write_settings(work, settings_of(config or {}, _document(config, found.run)))
     card = model_card(target.name, exported, dtype, config, read_metrics(found.run))
@@ -177,9 +174,7 @@ def _generation_config(model: PreTrainedModel, found: Checkpoint, tokenizer: Any
         model.generation_config.pad_token_id = tokenizer.pad_token_id
 
 
-def compare_logits(
-    trained: PreTrainedModel, exported: PreTrainedModel
-) -> tuple[float, float, int]:
+def compare_logits(trained: PreTrainedModel, exported: PreTrainedModel) -> tuple[float, float, int]:
     """Largest difference, largest logit, and number of tokens, over fixed pseudo-random ids."""
     import torch
 

@@ -29,7 +29,9 @@ def settings_of(config: Mapping[str, Any], document: Mapping[str, Any] | None) -
     the Worker that belongs to one machine (addresses, cache folders) is kept.
     """
     driver: dict[str, Any] = {
-        key: value for key in _DRIVER if (value := (config.get("driver") or {}).get(key)) is not None
+        key: value
+        for key in _DRIVER
+        if (value := (config.get("driver") or {}).get(key)) is not None
     }
     data = config.get("data") or {}
     template = data.get("apply_chat_template_kwargs")

@@ -67,7 +67,8 @@ def _start_local_ray(config: DictConfig) -> list[Any]:
 
     for key, value in get_ppo_ray_runtime_env(config)["env_vars"].items():
         os.environ.setdefault(key, value)
-    options = dict(OmegaConf.to_container(config.ray_kwargs.ray_init, resolve=True))
+    plain: Any = OmegaConf.to_container(config.ray_kwargs.ray_init, resolve=True)
+    options: dict[str, Any] = dict(plain)
     options.pop("runtime_env", None)
     options.setdefault("_temp_dir", str(Path(tempfile.gettempdir()) / f"disco-ray-{os.getuid()}"))
     ray.init(**options)
@@ -102,6 +103,8 @@ def environment(config: DictConfig) -> dict[str, str]:
             # Ray would start an idle process a logical CPU, before it knows what they are for.
             "RAY_prestart_worker_first_driver": "0",
             "RAY_enable_metrics_collection": "0",
+            # Ray's own default, 15, starves its processes on a machine that does anything else.
+            "RAY_worker_niceness": "0",
             "RAY_DEDUP_LOGS": "0",
             "PYTHONWARNINGS": os.environ.get("PYTHONWARNINGS", "ignore"),
             "VERL_LOGGING_LEVEL": os.environ.get("VERL_LOGGING_LEVEL", "WARN"),

@@ -57,6 +57,9 @@ def main() -> None:
     results = summary(settings, runs) | {"study_seconds": round(time.monotonic() - began)}
     (report / "results.json").write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
     plot(runs, report / "curves.png")
+    readme = report / "README.md"
+    if readme.is_file():
+        readme.write_text(with_table(readme.read_text(encoding="utf-8"), results), encoding="utf-8")
     print(json.dumps(results["table"], indent=2))
 
 
@@ -237,6 +240,39 @@ def summary(settings: DictConfig, runs: dict[str, dict[str, Any]]) -> dict[str, 
         "table": table,
         "curves": {name: run["curve"] for name, run in runs.items() if "curve" in run},
     }
+
+
+MARKS = "<!-- table -->", "<!-- /table -->"
+
+
+def with_table(text: str, results: dict[str, Any]) -> str:
+    """`text` with the table between its marks made anew from `results`."""
+    columns = ("accuracy", "reward", "format", "evidence", "plan_valid", "stages", "calls")
+    rows = [("run", *columns, "greedy accuracy"), ("---",) * (len(columns) + 2)]
+    names = {
+        "before": "warm start",
+        **{name: f"GRPO, seed {name[5:]}" for name in results["table"] if name.startswith("grpo_")},
+        "grpo": "**GRPO, all seeds**",
+        "gain": "**gain**",
+        "shuffled": "control: rewards shuffled",
+        "demonstrations": "control: more demonstrations",
+    }
+    for name, title in names.items():
+        if name not in results["table"]:
+            continue
+        row = results["table"][name]
+        cells = [_cell(row["sampled"].get(key)) for key in columns]
+        rows.append((title, *cells, _cell(row["greedy"].get("accuracy"))))
+    table = "\n".join("| " + " | ".join(row) + " |" for row in rows)
+    start, end = (text.index(mark) for mark in MARKS)
+    return f"{text[: start + len(MARKS[0])]}\n{table}\n{text[end:]}"
+
+
+def _cell(figure: dict[str, Any] | None) -> str:
+    if figure is None:
+        return ""
+    low, high = figure["ci95"] if "ci95" in figure else (figure["low"], figure["high"])
+    return f"{figure['mean']:.3f} ({low:.3f}, {high:.3f})"
 
 
 def plot(runs: dict[str, dict[str, Any]], path: Path) -> None:

@@ -156,7 +156,10 @@ def test_the_card_and_settings_record_the_run(run: Path, tmp_path: Path) -> None
     (run / "config.yaml").write_text(yaml.safe_dump(config))
     (run / "metrics").mkdir()
     lines = [
-        {"step": step, "data": {"reward": step / 10, "val": 0.5} if step == 2 else {"reward": step / 10}}
+        {
+            "step": step,
+            "data": {"reward": step / 10, "val": 0.5} if step == 2 else {"reward": step / 10},
+        }
         for step in range(1, 6)
     ]
     (run / "metrics" / "a.jsonl").write_text("\n".join(map(json.dumps, lines)))

@@ -54,7 +54,7 @@ def steps(folder: Path, name: str) -> dict[int, dict]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1500)
 def test_a_killed_run_goes_on_from_its_checkpoint_and_finishes(tmp_path):
     overrides = [
         *write_world(tmp_path),
@@ -67,7 +67,7 @@ def test_a_killed_run_goes_on_from_its_checkpoint_and_finishes(tmp_path):
 
     first = start(overrides, tmp_path, "first")
     try:
-        deadline = time.monotonic() + 400
+        deadline = time.monotonic() + 600
         while not tracker.is_file():
             assert first.poll() is None, (tmp_path / "first.log").read_text()[-3000:]
             assert time.monotonic() < deadline, "no checkpoint in time"
@@ -80,7 +80,7 @@ def test_a_killed_run_goes_on_from_its_checkpoint_and_finishes(tmp_path):
 
     second = start(overrides, tmp_path, "second")
     try:
-        code = second.wait(timeout=400)
+        code = second.wait(timeout=600)
     finally:
         if second.poll() is None:
             second.send_signal(signal.SIGINT)

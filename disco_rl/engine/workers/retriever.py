@@ -20,7 +20,7 @@ from disco_rl.engine.workers.index_store import IndexStore, Lru, default_cache_d
 from disco_rl.engine.workers.lexical import Match
 from disco_rl.engine.workers.passages import PassageRule, split
 
-THRESHOLDS = {"bm25": (0.36, 0.85), "dense": (0.5, 0.8), "fusion": (0.5, 0.8)}
+THRESHOLDS = {"bm25": (0.36, 0.8), "dense": (0.54, 0.9), "fusion": (0.48, 0.85)}
 """By ranker: the least score of a find (covered idf mass, cosine, or the mean of the two), and
 the least share of the context's best score."""
 

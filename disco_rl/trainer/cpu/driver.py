@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -43,10 +44,13 @@ class LocalDriver:
         """
         import torch
         from transformers import AutoModelForCausalLM, AutoTokenizer
+        from transformers.utils import logging
 
         from disco_rl.trainer.cpu.generator import BatchGenerator
 
         _check_folder(model)
+        if not sys.stderr.isatty():
+            logging.disable_progress_bar()
         try:
             tokenizer = AutoTokenizer.from_pretrained(model)
             loaded = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)

@@ -93,7 +93,10 @@ def train(
     plain = [p for p in model.parameters() if p.dim() <= 1]
     generator = torch.Generator().manual_seed(schedule.seed)
     optimizer = torch.optim.AdamW(
-        [{"params": decay, "weight_decay": schedule.weight_decay}, {"params": plain, "weight_decay": 0}],
+        [
+            {"params": decay, "weight_decay": schedule.weight_decay},
+            {"params": plain, "weight_decay": 0},
+        ],
         lr=schedule.lr,
         betas=(0.9, 0.98),
         fused=True,
@@ -156,7 +159,8 @@ def _copy_loss(model: Qwen3ForCausalLM, generator: torch.Generator) -> torch.Ten
     """Cross-entropy on the second half of random strings that stand twice.
 
     A small Qwen3 needs some 400 steps of demonstrations before it begins to copy names that it
-    has never seen; 100 steps of this (half a minute) give it that, and a step now and then keeps it.
+    has never seen; 100 steps of this (half a minute) give it that, and a step now and then
+    keeps it.
     """
     length, gap, batch = 20, 4, 48
     low, high = model.config.vocab_size // 4, model.config.vocab_size

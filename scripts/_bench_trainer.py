@@ -1,0 +1,67 @@
+"""bench_step's trainer: one run whose steps are verl's and ours in turn.
+
+Actor, rollout server, agent loop process and queue are the same for both; a step of verl's goes
+through verl's own methods wherever ours overrides one, with verl's replay buffer and a loader of
+its own.
+"""
+
+from typing import Any
+
+from _bench_figures import ARMS, Arm, arm_of
+from verl.trainer.ppo.v1 import PPOTrainerSync, register_trainer
+
+from disco_rl.trainer.trainer import DiscoTrainer
+
+_PER_RUN = {"fit", "_init_dataloader", "_build_replay_buffer"}
+
+
+@register_trainer("bench")
+class BenchTrainer(DiscoTrainer):
+    """`trainer.v1.trainer_mode=bench`; `bench.stock_files` and `bench.calls` of the config."""
+
+    arm: Arm = ARMS["disco"]
+
+    def __init__(self, config: Any):
+        super().__init__(config)
+        self._groups = config.data.train_batch_size
+        self._buffers = {
+            False: self.replay_buffer,
+            True: PPOTrainerSync._build_replay_buffer(self),
+        }
+        self._loaders: dict[bool, list[Any]] = {}
+
+    def _init_dataloader(self) -> None:
+        files = {True: self.config.bench.stock_files, False: self.config.data.train_files}
+        for stock in (True, False):
+            self._set_sizes(stock)
+            self.config.data.train_files = files[stock]
+            PPOTrainerSync._init_dataloader(self)
+            self._loaders[stock] = [self.train_dataloader, None]
+
+    def _set_sizes(self, stock: bool) -> None:
+        groups = self._groups * (self.config.bench.calls if stock else 1)
+        self.config.data.train_batch_size = groups
+        # One update a step; ours makes one whatever this says.
+        self.config.actor_rollout_ref.actor.ppo_mini_batch_size = groups
+
+    def on_step_begin(self) -> None:
+        super().on_step_begin()
+        self._loaders[self.arm.stock][1] = self.train_dataloader_it
+        self.arm = ARMS[arm_of(self.global_steps)]
+        self._set_sizes(self.arm.stock)
+        self.train_dataloader, self.train_dataloader_it = self._loaders[self.arm.stock]
+        self.replay_buffer = self._buffers[self.arm.stock]
+        self.replay_buffer.poll_interval = self.arm.poll_s
+
+
+def _in_turn(name: str) -> Any:
+    def method(self: BenchTrainer, *args: Any, **kwargs: Any) -> Any:
+        side = PPOTrainerSync if self.arm.stock else DiscoTrainer
+        return getattr(side, name)(self, *args, **kwargs)
+
+    return method
+
+
+for _name in vars(DiscoTrainer):
+    if hasattr(PPOTrainerSync, _name) and not _name.startswith("__") and _name not in _PER_RUN:
+        setattr(BenchTrainer, _name, _in_turn(_name))

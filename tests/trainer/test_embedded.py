@@ -1,0 +1,103 @@
+"""The embedded Driver's tokenizer and warm start."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+torch = pytest.importorskip("torch", reason="the train extra isn't installed")
+
+from data_pipeline.world.demonstrator import phrases  # noqa: E402
+from disco_rl.trainer.embedded.tokenizer import CHAT_PIECES, build_tokenizer  # noqa: E402
+from disco_rl.trainer.embedded.warm_start import (  # noqa: E402
+    Demonstration,
+    ModelSize,
+    WarmStart,
+    build_model,
+    encode,
+    train,
+)
+from disco_rl.trainer.server_driver import ChatEncoder  # noqa: E402
+
+TEXTS = ["plan 4\nquestion: Who is the mayor of Kelvor?\n", "The mayor of Kelvor is Tesmar."] * 4
+TINY = ModelSize(hidden=32, layers=2, heads=2, kv_heads=2, intermediate=64)
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return build_tokenizer(TEXTS, 400, phrases())
+
+
+def demonstration(question: str, reply: str) -> Demonstration:
+    return Demonstration(({"role": "user", "content": question},), reply)
+
+
+@given(text=st.text(max_size=200))
+def test_every_text_round_trips(text):
+    tokenizer = build_tokenizer(TEXTS, 400, phrases())
+    assert tokenizer.decode(tokenizer.encode(text, add_special_tokens=False)) == text
+
+
+def test_skeleton_pieces_are_one_token(tokenizer):
+    for piece in (*phrases(), *CHAT_PIECES, "<think>", "</think>", "<|im_end|>"):
+        assert len(tokenizer.encode(piece, add_special_tokens=False)) == 1, piece
+
+
+def test_template_puts_empty_thinking_only_where_thinking_is_off(tokenizer):
+    messages = [{"role": "user", "content": "Hi"}]
+    on = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    off = tokenizer.apply_chat_template(
+        messages, tokenize=False, add_generation_prompt=True, enable_thinking=False
+    )
+    assert on == "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
+    assert off == on + "<think>\n\n</think>\n\n"
+
+
+def test_demonstrations_are_encoded_as_the_trainer_will_prompt(tokenizer):
+    shown = demonstration("Who?", " Tesmar")
+    prompt, reply = encode(shown, tokenizer, {"enable_thinking": False})
+    encoder = ChatEncoder(tokenizer, {"enable_thinking": False})
+    assert prompt == list(encoder.encode(shown.messages))
+    assert reply[-1] == tokenizer.eos_token_id
+    assert tokenizer.decode(reply[:-1]) == " Tesmar"
+
+
+def learn(tokenizer, seed: int):
+    examples = [
+        encode(demonstration(f"Who rules {name}?", f" {name}"), tokenizer, {})
+        for name in ("Kelvor", "Tesmar", "Balor", "Zimtar")
+    ]
+    model = build_model(TINY, tokenizer, seed)
+    losses: list[float] = []
+    schedule = WarmStart(steps=60, batch=4, copy_steps=3, warmup=5, seed=seed)
+    done = train(model, examples, schedule, lambda step, loss: losses.append(loss))
+    assert done == 60
+    return model, losses
+
+
+def test_it_learns_and_the_same_seed_gives_the_same_weights(tokenizer):
+    first, losses = learn(tokenizer, 1)
+    assert losses[-1] < 0.2 * losses[0]
+    again, _ = learn(tokenizer, 1)
+    other, _ = learn(tokenizer, 2)
+    for name, weight in first.state_dict().items():
+        assert torch.equal(weight, again.state_dict()[name]), name
+    assert any(not torch.equal(w, other.state_dict()[n]) for n, w in first.state_dict().items())
+
+
+def test_padding_changes_no_loss(tokenizer):
+    """A short example beside a long one is learned as if it stood alone."""
+    from disco_rl.trainer.embedded.warm_start import _losses
+
+    model = build_model(TINY, tokenizer, 0).eval()
+    short = encode(demonstration("Who?", " A"), tokenizer, {})
+    long = encode(demonstration("Who rules " + "Kelvor and " * 20, " B and " * 9), tokenizer, {})
+    with torch.no_grad():
+        alone = [_losses(model, [one], 0.0)[1] * len(one[1]) for one in (short, long)]
+        both = _losses(model, [short, long], 0.0)[1] * (len(short[1]) + len(long[1]))
+    assert torch.allclose(sum(alone), both, atol=1e-4)
+
+
+def test_time_limit_ends_it_early(tokenizer):
+    examples = [encode(demonstration("Who?", " A"), tokenizer, {})]
+    model = build_model(TINY, tokenizer, 0)
+    assert train(model, examples, WarmStart(steps=10**6, copy_steps=0, seconds=0.2)) < 10**6
