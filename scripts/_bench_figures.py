@@ -17,6 +17,11 @@ PHASES: Mapping[str, str] = {
 }
 """verl's timers `timing_s/<phase>`, in order; `rest` is the step less all of them."""
 
+WHOLE: Mapping[str, str] = {
+    "step": "wall time",
+    "cpu": "processor time of all processes of the run, which other load moves less",
+}
+
 
 @dataclass(frozen=True)
 class Arm:
@@ -50,7 +55,7 @@ class LogError(ValueError):
 
 @dataclass(frozen=True)
 class Step:
-    """One training step of a log. `seconds` by phase and as `step`."""
+    """One training step of a log. `seconds` by phase and as `step` and `cpu`."""
 
     seconds: Mapping[str, float]
     rows: int
@@ -68,12 +73,12 @@ class Step:
             }
             prompt, output = metrics["prompt_length/mean"], metrics["response_length/mean"]
             total = metrics["perf/total_num_tokens"]
-            kl = float(metrics["actor/ppo_kl"])
+            kl, cpu = float(metrics["actor/ppo_kl"]), float(metrics["bench/cpu_s"])
         except KeyError as missing:
             raise LogError(f"the log has no metric {missing}; verl changed its names") from None
         rows = round(total / (prompt + output))  # verl logs means over rows, and their sum
         return cls(
-            {**known, "rest": step - sum(known.values()), "step": step},
+            {**known, "rest": step - sum(known.values()), "step": step, "cpu": cpu},
             rows,
             round(prompt * rows),
             round(output * rows),
@@ -141,8 +146,8 @@ class Spread:
 
 
 def spreads(steps: Sequence[Step]) -> dict[str, Spread]:
-    """By phase, and `step` last."""
-    return {name: Spread.of([s.seconds[name] for s in steps]) for name in (*PHASES, "step")}
+    """By phase, then `step` and `cpu`."""
+    return {name: Spread.of([s.seconds[name] for s in steps]) for name in (*PHASES, *WHOLE)}
 
 
 @dataclass(frozen=True)
@@ -150,8 +155,8 @@ class Line:
     """One phase of two arms; medians in seconds.
 
     `ratio` is None where the base took no time. `share` is the difference as a share of the
-    base's whole step: over the phases they add up to the step's ratio less 1, up to what medians
-    of parts differ from the median of the whole.
+    base's whole step (of its processor time for `cpu`): over the phases they add up to the step's
+    ratio less 1, up to what medians of parts differ from the median of the whole.
     """
 
     phase: str
@@ -162,15 +167,15 @@ class Line:
 
 
 def compare(base: Mapping[str, Spread], other: Mapping[str, Spread]) -> list[Line]:
-    step = base["step"].median
     lines = []
-    for name in (*PHASES, "step"):
+    for name in (*PHASES, *WHOLE):
         a, b = base[name].median, other[name].median
-        lines.append(Line(name, a, b, b / a if a > 1e-4 else None, (b - a) / step))
+        whole = base[name if name in WHOLE else "step"].median
+        lines.append(Line(name, a, b, b / a if a > 1e-4 else None, (b - a) / whole))
     return lines
 
 
-def round_ratios(base: Sequence[Step], other: Sequence[Step]) -> list[float]:
-    """Of each round, how much longer `other`'s step took: neighbours in time, so that the
-    machine's load weighs on both alike."""
-    return [b.seconds["step"] / a.seconds["step"] for a, b in zip(base, other, strict=True)]
+def round_ratios(base: Sequence[Step], other: Sequence[Step], of: str = "step") -> list[float]:
+    """Of each round, how much more of `of` (in `WHOLE`) the step of `other` took: neighbours in
+    time, so that the machine's load weighs on both alike."""
+    return [b.seconds[of] / a.seconds[of] for a, b in zip(base, other, strict=True)]

@@ -7,6 +7,7 @@ its own.
 
 from typing import Any
 
+import psutil
 from _bench_figures import ARMS, Arm, arm_of
 from verl.trainer.ppo.v1 import PPOTrainerSync, register_trainer
 
@@ -29,6 +30,7 @@ class BenchTrainer(DiscoTrainer):
             True: PPOTrainerSync._build_replay_buffer(self),
         }
         self._loaders: dict[bool, list[Any]] = {}
+        self._cpu_before = 0.0
 
     def _init_dataloader(self) -> None:
         files = {True: self.config.bench.stock_files, False: self.config.data.train_files}
@@ -46,12 +48,30 @@ class BenchTrainer(DiscoTrainer):
 
     def on_step_begin(self) -> None:
         super().on_step_begin()
+        self._cpu_before = _cpu_seconds()
         self._loaders[self.arm.stock][1] = self.train_dataloader_it
         self.arm = ARMS[arm_of(self.global_steps)]
         self._set_sizes(self.arm.stock)
         self.train_dataloader, self.train_dataloader_it = self._loaders[self.arm.stock]
         self.replay_buffer = self._buffers[self.arm.stock]
         self.replay_buffer.poll_interval = self.arm.poll_s
+
+    def _consume_sync_metrics(self) -> dict[str, Any]:
+        """verl calls this at the very end of the step."""
+        return super()._consume_sync_metrics() | {"bench/cpu_s": _cpu_seconds() - self._cpu_before}
+
+
+def _cpu_seconds() -> float:
+    """Processor time so far of this process and all it started, Ray's included."""
+    me = psutil.Process()
+    total = 0.0
+    for process in (me, *me.children(recursive=True)):
+        try:
+            times = process.cpu_times()
+        except psutil.NoSuchProcess:
+            continue
+        total += times.user + times.system
+    return total
 
 
 def _in_turn(name: str) -> Any:

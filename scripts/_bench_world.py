@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from _bench_figures import ARMS
 
@@ -22,6 +22,8 @@ from disco_rl.data.store import StoreInfo
 from disco_rl.engine.episode import run_episode
 from disco_rl.engine.protocols import Message
 from disco_rl.trainer.resources import Resources
+
+T = TypeVar("T")
 
 CALLS_PER_STAGE = 3  # plan, answer, review
 FACTS = "Varo Kelin was born in Tessa. Tessa lies on the river Oum. The river Oum is cold."
@@ -107,7 +109,7 @@ def write_world(folder: Path, work: Work) -> None:
     write_rows(folder / "disco.parquet", samples)
     (folder / "loops.yaml").write_text(LOOPS, encoding="utf-8")
     prompts = asyncio.run(_prompts(folder, work, samples))
-    _write_stock_rows(folder / "stock.parquet", prompts)
+    _write_stock_rows(folder / "stock.parquet", in_rounds(prompts, work.groups))
 
 
 def overrides(folder: Path, work: Work, rows_at_once: int) -> list[str]:
@@ -162,12 +164,27 @@ class _Recorder:
         return Generation(next(self._replies))
 
 
-async def _prompts(folder: Path, work: Work, samples: Sequence[Sample]) -> list[list[Message]]:
+def in_rounds(prompts: Sequence[Sequence[T]], groups: int) -> list[T]:
+    """Prompts by question, put into the order in which ours sends them: a round's questions, of
+    these first all first calls, then all second ones. So equal prompts, which the server reads
+    once, and prompts of about a length stand together for the stock loop too."""
+    return [
+        prompt
+        for start in range(0, len(prompts), groups)
+        for calls in zip(*prompts[start : start + groups], strict=True)
+        for prompt in calls
+    ]
+
+
+async def _prompts(
+    folder: Path, work: Work, samples: Sequence[Sample]
+) -> list[list[list[Message]]]:
+    """By sample, what the Driver is asked, call by call."""
     from transformers import AutoTokenizer
 
     config = compose(overrides(folder, work, work.trajectories))
     resources = Resources.build(config, AutoTokenizer.from_pretrained(folder / "model"))
-    prompts: list[list[Message]] = []
+    prompts: list[list[list[Message]]] = []
     for sample in samples:
         driver = _Recorder(resources.encoder, script(work.stages))
         trajectory = await run_episode(
@@ -183,7 +200,7 @@ async def _prompts(folder: Path, work: Work, samples: Sequence[Sample]) -> list[
                 f"{len(driver.prompts)} of {work.calls} calls: {trajectory.error}; "
                 "the parsers and scripts/_bench_world.py disagree"
             )
-        prompts += driver.prompts
+        prompts.append(driver.prompts)
     return prompts
 
 

@@ -28,6 +28,7 @@ sys.path.insert(0, str(ROOT))  # for tests.trainer.tiny, which makes the model
 from _bench_figures import (
     ARMS,
     PHASES,
+    WHOLE,
     Line,
     LogError,
     Spread,
@@ -77,6 +78,7 @@ def main() -> None:
             raise SystemExit(f"no comparison: {error}") from None
     figures = {name: spreads(steps) for name, steps in arms.items()}
     ratios = Spread.of(round_ratios(arms["stock"], arms["disco"]))
+    cpu = Spread.of(round_ratios(arms["stock"], arms["disco"], "cpu"))
     polling = Spread.of(round_ratios(arms["stock_poll"], arms["disco"]))
     lines = compare(figures["stock"], figures["disco"])
     result = {
@@ -90,6 +92,7 @@ def main() -> None:
         },
         "aim": AIM,
         "ratio_of_a_round": ratios.to_dict(),
+        "ratio_of_a_round_in_cpu_time": cpu.to_dict(),
         "ratio_to_stock_with_its_polling": polling.to_dict(),
         "seconds": {
             name: {
@@ -184,7 +187,7 @@ def _show(
             "" if line.ratio is None else f"{line.ratio:.3f}",
             f"{line.share:+.1%}",
             *(f"{figures[name][line.phase].median:.3f}" for name in others),
-            PHASES.get(line.phase, ""),
+            {**PHASES, **WHOLE}[line.phase],
         )
     console = Console(width=None if sys.stdout.isatty() else 160)
     console.print(table)

@@ -9,6 +9,10 @@ from typing import Any
 
 import pytest
 
+from disco_rl.core.plan import PlanLimits
+from disco_rl.core.plan_parser import parse_plan
+from disco_rl.core.replies import parse_review
+
 SCRIPTS = Path(__file__).resolve().parents[1] / "scripts"
 
 
@@ -21,6 +25,7 @@ def _load(name: str) -> ModuleType:
 
 
 figures = _load("_bench_figures")
+world = _load("_bench_world")
 
 
 def metrics(scale: float = 1.0, **changed: Any) -> dict[str, Any]:
@@ -35,6 +40,7 @@ def metrics(scale: float = 1.0, **changed: Any) -> dict[str, Any]:
     return {
         **{f"timing_s/{name}": value * scale for name, value in parts.items()},
         "timing_s/step": 10.0 * scale,
+        "bench/cpu_s": 12.0 * scale,
         "prompt_length/mean": 100.0,
         "response_length/mean": 20.0,
         "perf/total_num_tokens": 96 * 120,
@@ -69,7 +75,8 @@ def test_a_log_is_split_by_arm_and_its_phases_add_up(tmp_path: Path) -> None:
             assert sum(seconds[phase] for phase in figures.PHASES) == pytest.approx(seconds["step"])
             assert step.work == (96, 9600, 1920)
     assert figures.check_same_work(arms, 20) == (96, 9600, 1920)
-    assert figures.round_ratios(arms["stock"], arms["disco"]) == pytest.approx([1.04] * 4)
+    for of in figures.WHOLE:
+        assert figures.round_ratios(arms["stock"], arms["disco"], of) == pytest.approx([1.04] * 4)
 
 
 def test_the_difference_is_shared_out_over_the_phases(tmp_path: Path) -> None:
@@ -80,7 +87,8 @@ def test_the_difference_is_shared_out_over_the_phases(tmp_path: Path) -> None:
     assert by_phase["adv"].ratio == pytest.approx(2.0)
     assert by_phase["adv"].share == pytest.approx(0.05)
     assert by_phase["step"].ratio == pytest.approx(1.05)
-    assert sum(line.share for line in lines if line.phase != "step") == pytest.approx(0.05)
+    assert by_phase["cpu"].share == pytest.approx(0.0)
+    assert sum(by_phase[phase].share for phase in figures.PHASES) == pytest.approx(0.05)
 
 
 def test_runs_that_did_other_work_are_refused() -> None:
@@ -120,3 +128,17 @@ def test_one_step_has_no_spread() -> None:
         "low": 2.0,
         "high": 4.0,
     }
+
+
+def test_the_stock_rows_come_in_the_order_of_our_calls() -> None:
+    by_question = [["a1", "a2"], ["b1", "b2"], ["c1", "c2"], ["d1", "d2"]]
+    expected = ["a1", "b1", "a2", "b2", "c1", "d1", "c2", "d2"]
+    assert world.in_rounds(by_question, 2) == expected
+
+
+def test_the_script_is_what_the_parsers_read() -> None:
+    texts = world.script(2)
+    assert len(texts) == world.Work(stages=2).calls == 6
+    plan = parse_plan(texts[0], PlanLimits(11, 16, 64))
+    assert [node.id for node in plan.nodes] == ["n0", "n1", "w"]
+    assert [parse_review(texts[i]).accept for i in (2, 5)] == [False, True]
