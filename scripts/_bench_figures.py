@@ -19,6 +19,7 @@ PHASES: Mapping[str, str] = {
 
 WHOLE: Mapping[str, str] = {
     "step": "wall time",
+    "trained": "of it, all but the rollout",
     "cpu": "processor time of all processes of the run, which other load moves less",
 }
 
@@ -55,7 +56,7 @@ class LogError(ValueError):
 
 @dataclass(frozen=True)
 class Step:
-    """One training step of a log. `seconds` by phase and as `step` and `cpu`."""
+    """One training step of a log. `seconds` by phase and of `WHOLE`."""
 
     seconds: Mapping[str, float]
     rows: int
@@ -76,9 +77,11 @@ class Step:
             kl, cpu = float(metrics["actor/ppo_kl"]), float(metrics["bench/cpu_s"])
         except KeyError as missing:
             raise LogError(f"the log has no metric {missing}; verl changed its names") from None
+        known["rest"] = step - sum(known.values())
+        whole = {"step": step, "trained": step - known["gen"], "cpu": cpu}
         rows = round(total / (prompt + output))  # verl logs means over rows, and their sum
         return cls(
-            {**known, "rest": step - sum(known.values()), "step": step, "cpu": cpu},
+            {**known, **whole},
             rows,
             round(prompt * rows),
             round(output * rows),
@@ -146,7 +149,7 @@ class Spread:
 
 
 def spreads(steps: Sequence[Step]) -> dict[str, Spread]:
-    """By phase, then `step` and `cpu`."""
+    """By phase, then of `WHOLE`."""
     return {name: Spread.of([s.seconds[name] for s in steps]) for name in (*PHASES, *WHOLE)}
 
 
@@ -155,8 +158,8 @@ class Line:
     """One phase of two arms; medians in seconds.
 
     `ratio` is None where the base took no time. `share` is the difference as a share of the
-    base's whole step (of its processor time for `cpu`): over the phases they add up to the step's
-    ratio less 1, up to what medians of parts differ from the median of the whole.
+    base's whole step, or of itself where the line is one of `WHOLE`: over the phases they add up to
+    the step's ratio less 1, but for how medians of parts differ from the median of the whole.
     """
 
     phase: str

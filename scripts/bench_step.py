@@ -77,9 +77,12 @@ def main() -> None:
         except LogError as error:
             raise SystemExit(f"no comparison: {error}") from None
     figures = {name: spreads(steps) for name, steps in arms.items()}
-    ratios = Spread.of(round_ratios(arms["stock"], arms["disco"]))
-    cpu = Spread.of(round_ratios(arms["stock"], arms["disco"], "cpu"))
-    polling = Spread.of(round_ratios(arms["stock_poll"], arms["disco"]))
+    ratios = {
+        f"{other} / {base}": {
+            of: Spread.of(round_ratios(arms[base], arms[other], of)).to_dict() for of in WHOLE
+        }
+        for base, other in (("stock", "disco"), ("stock", "stock_poll"))
+    }
     lines = compare(figures["stock"], figures["disco"])
     result = {
         "made_from": _made_from(load, time.time() - began),
@@ -91,9 +94,7 @@ def main() -> None:
             "updates": 1,
         },
         "aim": AIM,
-        "ratio_of_a_round": ratios.to_dict(),
-        "ratio_of_a_round_in_cpu_time": cpu.to_dict(),
-        "ratio_to_stock_with_its_polling": polling.to_dict(),
+        "ratios_of_a_round": ratios,
         "seconds": {
             name: {
                 "label": ARMS[name].label,
@@ -178,7 +179,7 @@ def _show(
         table.add_column(ARMS[name].label, justify="right")
     table.add_column("what it is")
     for line in lines:
-        if line.phase == "step":
+        if line.phase == next(iter(WHOLE)):
             table.add_section()
         table.add_row(
             line.phase,
@@ -191,9 +192,13 @@ def _show(
         )
     console = Console(width=None if sys.stdout.isatty() else 160)
     console.print(table)
-    console.print(
-        f"ours / stock: {result['ratio']} (aim: at most {AIM}), {result['ratio_by_round']}"
-    )
+    for pair, by_whole in result["ratios_of_a_round"].items():
+        for of, ratio in by_whole.items():
+            console.print(
+                f"{pair}, {of}: {ratio['median']:.3f}, the median of the rounds' ratios "
+                f"(quartiles {ratio['low']:.3f} to {ratio['high']:.3f})"
+            )
+    console.print(f"aim: disco / stock, step: at most {AIM}")
 
 
 def _made_from(load: float, seconds: float) -> dict[str, Any]:

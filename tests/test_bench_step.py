@@ -72,6 +72,7 @@ def test_a_log_is_split_by_arm_and_its_phases_add_up(tmp_path: Path) -> None:
         for step in steps:
             seconds = dict(step.seconds)
             assert seconds["step"] == pytest.approx(10 * scale[name])
+            assert seconds["trained"] == pytest.approx(6 * scale[name])
             assert sum(seconds[phase] for phase in figures.PHASES) == pytest.approx(seconds["step"])
             assert step.work == (96, 9600, 1920)
     assert figures.check_same_work(arms, 20) == (96, 9600, 1920)
