@@ -20,7 +20,7 @@ def study():
 
 
 def figures(accuracy: list[float]) -> dict:
-    one = {key: accuracy for key in ("accuracy", "reward", "format", "evidence", "plan_valid")}
+    one = dict.fromkeys(("accuracy", "reward", "format", "evidence", "plan_valid"), accuracy)
     return one | {"stages": [2.0] * len(accuracy), "calls": [6.0] * len(accuracy)}
 
 

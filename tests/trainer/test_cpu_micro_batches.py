@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("verl", reason="the train extra isn't installed")
 
-from disco_rl.trainer.cpu.micro_batches import groups_by_length, split_to  # noqa: E402
+from disco_rl.trainer.cpu.micro_batches import groups_by_length, split_to
 
 LENGTHS = st.lists(st.integers(1, 400), min_size=1, max_size=80)
 

@@ -68,9 +68,9 @@ def learn(tokenizer, seed: int):
     ]
     model = build_model(TINY, tokenizer, seed)
     losses: list[float] = []
-    schedule = WarmStart(steps=60, batch=4, copy_steps=3, warmup=5, seed=seed)
+    schedule = WarmStart(steps=150, batch=4, lr=1e-2, copy_steps=3, warmup=5, seed=seed)
     done = train(model, examples, schedule, lambda step, loss: losses.append(loss))
-    assert done == 60
+    assert done == 150
     return model, losses
 
 

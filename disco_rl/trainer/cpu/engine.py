@@ -70,8 +70,10 @@ class CpuEngineWithLMHead(FSDPEngineWithLMHead):
         outputs = []
         for i, batch in enumerate(batches):
             last = i == len(batches) - 1
-            sync = nullcontext() if forward_only else self._gradient_sync_context(
-                is_last_micro_batch=last
+            sync = (
+                nullcontext()
+                if forward_only
+                else self._gradient_sync_context(is_last_micro_batch=last)
             )
             with torch.set_grad_enabled(not forward_only), sync:
                 loss, report = self.forward_step(

@@ -14,7 +14,7 @@ from verl.utils import tensordict_utils as tu
 
 
 def groups_by_length(lengths: Sequence[int], budget: int) -> list[list[int]]:
-    """Rows from short to long in groups of at most `budget` padded tokens, at least one row each."""
+    """Rows from short to long in groups of at most `budget` padded tokens, or of one row."""
     groups: list[list[int]] = []
     for row in sorted(range(len(lengths)), key=lambda i: lengths[i]):
         if not groups or lengths[row] * (len(groups[-1]) + 1) > budget:
