@@ -30,6 +30,7 @@ SETTINGS = {
     "report": str(HERE),
     "driver": "data/embedded/driver",
     "seeds": [1, 2, 3],
+    "controls": True,  # False: only GRPO
     "steps": None,  # None: as configs/train.yaml says
     "questions": 128,  # of the test world, one trajectory each
     "train": [],  # further overrides of every training run
@@ -49,9 +50,11 @@ def main() -> None:
     runs: dict[str, dict[str, Any]] = {"before": evaluated(settings, "before", settings.driver)}
     for seed in settings.seeds:
         runs[f"grpo_{seed}"] = grpo(settings, f"grpo_{seed}", seed)
-    runs["shuffled"] = grpo(settings, "shuffled", settings.seeds[0], "disco.shuffle_rewards=true")
-    seconds = max(runs[f"grpo_{seed}"]["train_seconds"] for seed in settings.seeds)
-    runs["demonstrations"] = more_demonstrations(settings, seconds)
+    if settings.controls:
+        shuffle = "disco.shuffle_rewards=true"
+        runs["shuffled"] = grpo(settings, "shuffled", settings.seeds[0], shuffle)
+        seconds = max(runs[f"grpo_{seed}"]["train_seconds"] for seed in settings.seeds)
+        runs["demonstrations"] = more_demonstrations(settings, seconds)
     report = Path(settings.report)
     report.mkdir(parents=True, exist_ok=True)
     results = summary(settings, runs) | {"study_seconds": round(time.monotonic() - began)}
