@@ -79,6 +79,7 @@ def test_independent_wide_actions_run_together():
         await both.wait()
 
     episode(text, at_once, synthesize)
+    assert {"w1", "w2"} <= waiting  # one after the other, the first would have waited for ever
 
 
 def test_a_wide_action_waits_for_all_its_parents():
