@@ -11,10 +11,12 @@ curves.png beside itself (or into `report`). Finished parts are kept in `out` an
 
 import asyncio
 import json
+import os
 import platform
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -32,8 +34,9 @@ SETTINGS = {
     "seeds": [1, 2, 3],
     "controls": True,  # False: only GRPO
     "steps": None,  # None: as configs/train.yaml says
-    "questions": 128,  # of the test world, one trajectory each
+    "questions": 256,  # of the test world, one trajectory each
     "train": [],  # further overrides of every training run
+    "jobs": 2,  # runs at a time, each on one thread: two share two cores better than one uses them
 }
 
 
@@ -41,20 +44,25 @@ def main() -> None:
     if {"-h", "--help"} & set(sys.argv[1:]):
         print(__doc__)
         return
+    if sys.argv[1:2] == ["evaluate"]:  # how `evaluated` calls itself
+        evaluate_into(*sys.argv[2:])
+        return
     settings = OmegaConf.create(SETTINGS)
     OmegaConf.set_struct(settings, True)
     settings.merge_with_dotlist(sys.argv[1:])
     out = Path(settings.out)
     out.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
+    os.environ["OMP_NUM_THREADS"] = "1"
     runs: dict[str, dict[str, Any]] = {"before": evaluated(settings, "before", settings.driver)}
-    for seed in settings.seeds:
-        runs[f"grpo_{seed}"] = grpo(settings, f"grpo_{seed}", seed)
-    if settings.controls:
-        shuffle = "disco.shuffle_rewards=true"
-        runs["shuffled"] = grpo(settings, "shuffled", settings.seeds[0], shuffle)
-        seconds = max(runs[f"grpo_{seed}"]["train_seconds"] for seed in settings.seeds)
-        runs["demonstrations"] = more_demonstrations(settings, seconds)
+    with ThreadPoolExecutor(settings.jobs) as pool:
+        seeds = {f"grpo_{seed}": pool.submit(grpo, settings, seed) for seed in settings.seeds}
+        control = settings.controls and pool.submit(shuffled, settings)
+        runs |= {name: future.result() for name, future in seeds.items()}
+        if control:
+            seconds = max(run["train_seconds"] for run in runs.values() if "train_seconds" in run)
+            more = pool.submit(more_demonstrations, settings, seconds)
+            runs |= {"shuffled": control.result(), "demonstrations": more.result()}
     report = Path(settings.report)
     report.mkdir(parents=True, exist_ok=True)
     results = summary(settings, runs) | {"study_seconds": round(time.monotonic() - began)}
@@ -66,7 +74,16 @@ def main() -> None:
     print(json.dumps(results["table"], indent=2))
 
 
-def grpo(settings: DictConfig, name: str, seed: int, *overrides: str) -> dict[str, Any]:
+def grpo(settings: DictConfig, seed: int) -> dict[str, Any]:
+    return trained(settings, f"grpo_{seed}", seed)
+
+
+def shuffled(settings: DictConfig) -> dict[str, Any]:
+    """The control whose rewards say nothing: shuffled over the batch's trajectories."""
+    return trained(settings, "shuffled", settings.seeds[0], "disco.shuffle_rewards=true")
+
+
+def trained(settings: DictConfig, name: str, seed: int, *overrides: str) -> dict[str, Any]:
     """One training run through the real command line, exported and evaluated."""
     from disco_rl.run_folder import read_metrics
 
@@ -110,6 +127,7 @@ def more_demonstrations(settings: DictConfig, seconds: float) -> dict[str, Any]:
         from build_driver import continue_training
 
         config = OmegaConf.load(ROOT / "configs" / "build_driver.yaml")
+        config.threads = 1  # as the training runs beside it
         continue_training(config, settings.driver, model, seconds)
     result = evaluated(settings, "demonstrations", str(model))
     return result | {"train_seconds": seconds}
@@ -119,12 +137,15 @@ def evaluated(settings: DictConfig, name: str, model: str) -> dict[str, Any]:
     """Reward parts a test question, sampled at temperature 1 and greedily; kept in `out`."""
     path = Path(settings.out) / f"{name}_test.json"
     if not path.is_file():
-        result = {
-            way: test(model, settings.questions, temperature)
-            for way, temperature in (("sampled", 1.0), ("greedy", 0.0))
-        }
-        path.write_text(json.dumps(result))
+        command = [sys.executable, __file__, "evaluate", model, str(settings.questions), str(path)]
+        subprocess.run(command, cwd=ROOT, check=True)  # apart: torch and asyncio, a run each
     return json.loads(path.read_text())
+
+
+def evaluate_into(model: str, questions: str, path: str) -> None:
+    ways = {"sampled": 1.0, "greedy": 0.0}
+    result = {way: test(model, int(questions), ways[way]) for way in ways}
+    Path(path).write_text(json.dumps(result))
 
 
 def test(model: str, n_questions: int, temperature: float) -> dict[str, list[float]]:
@@ -205,20 +226,20 @@ def summary(settings: DictConfig, runs: dict[str, dict[str, Any]]) -> dict[str, 
             }
             for way in ("sampled", "greedy")
         }
-    trained = [run for name, run in runs.items() if name.startswith("grpo_")]
-    if len(trained) > 1:
+    grpos = [run for name, run in runs.items() if name.startswith("grpo_")]
+    if len(grpos) > 1:
         table["grpo"] = {
             way: {
                 key: dict(zip(("mean", "low", "high"), (round(x, 4) for x in over_seeds(
-                    [mean(run[way][key]) for run in trained])), strict=True))
-                for key in trained[0][way]
+                    [mean(run[way][key]) for run in grpos])), strict=True))
+                for key in grpos[0][way]
             }
             for way in ("sampled", "greedy")
         }  # fmt: skip
         table["gain"] = {
             way: {
                 key: dict(zip(("mean", "low", "high"), (round(x, 4) for x in over_seeds(
-                    [mean(run[way][key]) - mean(runs["before"][way][key]) for run in trained])),
+                    [mean(run[way][key]) - mean(runs["before"][way][key]) for run in grpos])),
                     strict=True))
                 for key in ("accuracy", "reward")
             }
@@ -235,8 +256,8 @@ def summary(settings: DictConfig, runs: dict[str, dict[str, Any]]) -> dict[str, 
         "train_seconds": {
             n: round(r["train_seconds"]) for n, r in runs.items() if "train_seconds" in r
         },
-        "logprob_diff_max": max(run["logprob_diff_max"] for run in trained),
-        "optimizer_steps_a_step": sorted({s for run in trained for s in run["optimizer_steps"]}),
+        "logprob_diff_max": max(run["logprob_diff_max"] for run in grpos),
+        "optimizer_steps_a_step": sorted({s for run in grpos for s in run["optimizer_steps"]}),
         "table": table,
         "curves": {name: run["curve"] for name, run in runs.items() if "curve" in run},
     }

@@ -1,11 +1,12 @@
-"""A whole training run: verl's trainer with ours in it, a real rollout server, real updates."""
+"""A whole run of our trainer: real rollout server, real updates, killed, resumed, finished."""
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -17,36 +18,66 @@ STEPS = 3
 GROUPS, SESSIONS, CALLS = 4, 4, 2  # of a random model: a plan and its repair, both refused
 
 
-def launch(folder: Path) -> tuple[str, list[dict[str, Any]]]:
-    """Output and logged metrics of one run of the world in `folder`."""
-    log = folder / "metrics.jsonl"
-    done = subprocess.run(
+def start(folder: Path, name: str) -> subprocess.Popen:
+    """The same command each time: a run of the world in `folder`, its output in `name`.log."""
+    return subprocess.Popen(
         [
             sys.executable,
             "-m",
             "tests.trainer.e2e_world",
             str(folder),
             f"trainer.total_training_steps={STEPS}",
-            f"trainer.save_freq={STEPS}",
+            "trainer.save_freq=1",
             "trainer.test_freq=1",
         ],
         cwd=ROOT,
-        env={**os.environ, "VERL_FILE_LOGGER_PATH": str(log), "RAY_worker_niceness": "0"},
-        capture_output=True,
-        text=True,
-        timeout=850,
+        env={
+            **os.environ,
+            "VERL_FILE_LOGGER_PATH": str(folder / f"{name}.jsonl"),
+            "RAY_worker_niceness": "0",
+        },
+        stdout=(folder / f"{name}.log").open("w"),
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
     )
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-6000:]
-    lines = log.read_text().splitlines() if log.exists() else []
-    return done.stdout, [json.loads(line) for line in lines]
+
+
+def output(folder: Path, name: str) -> str:
+    return (folder / f"{name}.log").read_text()
+
+
+def killed_during_a_step(folder: Path) -> int:
+    """Starts a run and kills it, by SIGKILL, in the step after its first checkpoint's."""
+    tracker = folder / "checkpoints" / "latest_checkpointed_iteration.txt"
+    run = start(folder, "first")
+    try:
+        deadline = time.monotonic() + 600
+        while not tracker.is_file():
+            assert run.poll() is None, output(folder, "first")[-6000:]
+            assert time.monotonic() < deadline, "no checkpoint in time"
+            time.sleep(0.05)
+    finally:
+        run.send_signal(signal.SIGKILL)
+        run.wait()
+    return int(tracker.read_text())
 
 
 @pytest.mark.slow
-def test_a_run_updates_once_a_step_and_ends(tmp_path: Path) -> None:
+@pytest.mark.timeout(1500)
+def test_a_killed_run_resumes_updates_once_a_step_and_ends(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     folder.mkdir()
-    _, log = launch(folder)
-    assert [entry["step"] for entry in log] == list(range(1, STEPS + 1))
+    killed_after = killed_during_a_step(folder)
+    assert killed_after < STEPS, "the run was over before it could be killed"
+    second = start(folder, "second")
+    try:
+        code = second.wait(timeout=850)
+    finally:
+        if second.poll() is None:
+            second.send_signal(signal.SIGINT)
+    assert code == 0, output(folder, "second")[-6000:]
+    log = [json.loads(line) for line in (folder / "second.jsonl").read_text().splitlines()]
+    assert [entry["step"] for entry in log] == list(range(killed_after + 1, STEPS + 1))
     for entry in log:
         metrics = entry["data"]
         ours = {name for name in metrics if name.startswith("disco/")}
@@ -71,6 +102,7 @@ def test_a_run_updates_once_a_step_and_ends(tmp_path: Path) -> None:
             assert len(records) == count
 
     before = optimizer.stat().st_mtime_ns
-    output, _ = launch(folder)
-    assert f"finished: step {STEPS} of {STEPS}" in output
+    third = start(folder, "third")
+    assert third.wait(timeout=60) == 0
+    assert f"finished: step {STEPS} of {STEPS}" in output(folder, "third")
     assert optimizer.stat().st_mtime_ns == before

@@ -7,6 +7,8 @@ from hypothesis import strategies as st
 torch = pytest.importorskip("torch", reason="the train extra isn't installed")
 
 from data_pipeline.world.demonstrator import phrases  # noqa: E402
+from data_pipeline.world.names import SYLLABLES  # noqa: E402
+from disco_rl.trainer.embedded.muon import Muon, orthogonal  # noqa: E402
 from disco_rl.trainer.embedded.tokenizer import CHAT_PIECES, build_tokenizer  # noqa: E402
 from disco_rl.trainer.embedded.warm_start import (  # noqa: E402
     Demonstration,
@@ -35,6 +37,23 @@ def demonstration(question: str, reply: str) -> Demonstration:
 def test_every_text_round_trips(text):
     tokenizer = build_tokenizer(TEXTS, 400, phrases())
     assert tokenizer.decode(tokenizer.encode(text, add_special_tokens=False)) == text
+
+
+NAMES = st.lists(st.sampled_from(SYLLABLES), min_size=2, max_size=3)
+
+
+@given(syllables=NAMES, before=st.sampled_from(("", " ", "the ", "answer: ", "(")))
+def test_a_name_is_cut_between_syllables_and_never_across_words(syllables, before):
+    tokenizer = build_tokenizer(TEXTS, 400, phrases(), SYLLABLES)
+    text = f"{before}{''.join(syllables).capitalize()} Guild, 1811"
+    assert tokenizer.decode(tokenizer.encode(text, add_special_tokens=False)) == text
+    splits = tokenizer.backend_tokenizer.pre_tokenizer.pre_tokenize_str(text)
+    pieces = [text[start:end].strip() for _, (start, end) in splits]
+    known = {*SYLLABLES, *(syllable.capitalize() for syllable in SYLLABLES)}
+    at = next(i for i, piece in enumerate(pieces) if piece == "Guild")
+    name = [piece for piece in pieces[:at] if piece and piece not in before]
+    assert len(name) >= 2 and set(name) <= known
+    assert pieces[-2:] == ["18", "11"]
 
 
 def test_skeleton_pieces_are_one_token(tokenizer):
@@ -101,3 +120,27 @@ def test_time_limit_ends_it_early(tokenizer):
     examples = [encode(demonstration("Who?", " A"), tokenizer, {})]
     model = build_model(TINY, tokenizer, 0)
     assert train(model, examples, WarmStart(steps=10**6, copy_steps=0, seconds=0.2)) < 10**6
+
+
+def test_orthogonal_brings_singular_values_near_one():
+    matrices = torch.randn(3, 24, 8, generator=torch.Generator().manual_seed(0))
+    for shape in (matrices, matrices.mT):
+        values = torch.linalg.svdvals(orthogonal(shape))
+        assert values.min() > 0.5 and values.max() < 1.3
+
+
+def test_muon_moves_hidden_matrices_alike_whatever_the_gradients_size():
+    weight = torch.nn.Parameter(torch.zeros(8, 8))
+    bias = torch.nn.Parameter(torch.zeros(8))
+    optimizer = Muon([("layer.weight", weight), ("layer.bias", bias)], 0.1, weight_decay=0.0)
+    moved = []
+    for size in (1e-3, 1e3):
+        start = weight.detach().clone()
+        optimizer.zero_grad()
+        (
+            size * (weight @ torch.randn(8, 8)).square().sum() + size * weight.sum() + bias.sum()
+        ).backward()
+        optimizer.step()
+        moved.append((weight.detach() - start).norm().item())
+    assert 0.5 < moved[0] / moved[1] < 2
+    assert bias.abs().max() > 0

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 import torch
 from transformers import PreTrainedTokenizerBase, Qwen3Config, Qwen3ForCausalLM
 
+from disco_rl.trainer.embedded.muon import Muon
+
 
 @dataclass(frozen=True, slots=True)
 class Demonstration:
@@ -89,18 +91,8 @@ def train(
     on_step: Callable[[int, float], None] = lambda step, loss: None,
 ) -> int:
     """Trains in place, first copying, then the examples; returns the steps done on examples."""
-    decay = [p for p in model.parameters() if p.dim() > 1]
-    plain = [p for p in model.parameters() if p.dim() <= 1]
     generator = torch.Generator().manual_seed(schedule.seed)
-    optimizer = torch.optim.AdamW(
-        [
-            {"params": decay, "weight_decay": schedule.weight_decay},
-            {"params": plain, "weight_decay": 0},
-        ],
-        lr=schedule.lr,
-        betas=(0.9, 0.98),
-        fused=True,
-    )
+    optimizer = Muon(model.named_parameters(), schedule.lr, weight_decay=schedule.weight_decay)
     batches = _batches(examples, schedule)
     began = time.monotonic()
     model.train()
@@ -108,19 +100,18 @@ def train(
         if time.monotonic() - began > schedule.seconds:
             return max(step, 0)
         copying = step < 0
-        for group in optimizer.param_groups:
-            group["lr"] = (
-                schedule.copy_lr * min(1.0, (step + schedule.copy_steps + 1) / 30)
-                if copying
-                else schedule.lr * _rate(step, schedule)
-            )
+        optimizer.lr = (
+            schedule.copy_lr * min(1.0, (step + schedule.copy_steps + 1) / 30)
+            if copying
+            else schedule.lr * _rate(step, schedule)
+        )
         if copying:
             loss = shown = _copy_loss(model, generator)
         else:
             loss, shown = _losses(model, next(batches), schedule.prompt_loss)
             if step % schedule.rehearse_every == 0:
                 loss = loss + _copy_loss(model, generator)
-        optimizer.zero_grad(set_to_none=True)
+        optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
