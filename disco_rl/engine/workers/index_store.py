@@ -25,11 +25,12 @@ def digest(*parts: str | bytes) -> str:
     return state.hexdigest()
 
 
-def default_cache_dir() -> Path:
-    """`$DISCO_CACHE/retriever`, else under `$XDG_CACHE_HOME`, else under `~/.cache`."""
+def cache_dir(part: str) -> Path:
+    """`$DISCO_CACHE/<part>`, else under `$XDG_CACHE_HOME`, else under `~/.cache`."""
     if root := os.environ.get("DISCO_CACHE"):
-        return Path(root) / "retriever"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "disco_rl/retriever"
+        return Path(root) / part
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return home / "disco_rl" / part
 
 
 class IndexStore:

@@ -16,7 +16,7 @@ from disco_rl.core.shards import Context
 from disco_rl.engine.protocols import Quote, Scan
 from disco_rl.engine.workers.context_index import ContextIndex, open_index
 from disco_rl.engine.workers.dense import Encoder, TextEncoder, require_model
-from disco_rl.engine.workers.index_store import IndexStore, Lru, default_cache_dir, digest
+from disco_rl.engine.workers.index_store import IndexStore, Lru, cache_dir, digest
 from disco_rl.engine.workers.lexical import Match
 from disco_rl.engine.workers.passages import PassageRule, split
 
@@ -67,7 +67,7 @@ class Retriever:
         self.threshold = default if config.threshold is None else config.threshold
         self._relative = relative if config.relative is None else config.relative
         self._rule = PassageRule(config.passage_words, config.headings)
-        root = Path(config.cache_dir).expanduser() if config.cache_dir else default_cache_dir()
+        root = Path(config.cache_dir).expanduser() if config.cache_dir else cache_dir("retriever")
         self._store = IndexStore(root)
         self._indexes: Lru[ContextIndex] = Lru(config.max_passages)
         self._matches: Lru[Match] = Lru(config.max_passages)
