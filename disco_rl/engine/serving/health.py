@@ -15,14 +15,17 @@ _SAMPLES = 8  # replies of a kind before an endpoint's pace is compared
 
 @dataclass
 class Pace:
-    """Moving average of seconds a reply, and of how many."""
+    """Moving averages over replies: seconds of one, and the endpoint's load when it began."""
 
     seconds: float = 0.0
+    load: float = 0.0
     n: int = 0
 
-    def add(self, seconds: float) -> None:
+    def add(self, seconds: float, load: float) -> None:
         self.n += 1
-        self.seconds += (seconds - self.seconds) * max(1 / self.n, 0.2)
+        weight = max(1 / self.n, 0.2)
+        self.seconds += (seconds - self.seconds) * weight
+        self.load += (load - self.load) * weight
 
 
 @dataclass(eq=False)
@@ -62,19 +65,23 @@ class Health:
             self._waiting.append(future)
             await future
 
-    def succeeded(self, member: Member, seconds: float, first: bool) -> None:
+    def succeeded(self, member: Member, seconds: float, first: bool, load: float) -> None:
+        """A reply after `seconds`, which began under such a load of the endpoint."""
         member.failures = 0
         pace = member.paces[first]
-        pace.add(seconds)
+        pace.add(seconds, load)
         others = [
-            m.paces[first].seconds
+            m.paces[first]
             for m in self._members
             if m is not member and m.up and m.paces[first].n >= _SAMPLES
         ]
         if pace.n < _SAMPLES or not others or not member.up:
             return
-        usual = statistics.median(others)
-        if pace.seconds > self._policy.slow_factor * usual:
+        usual = statistics.median(other.seconds for other in others)
+        load = statistics.median(other.load for other in others)
+        # Where a server works on one call after another, so much more is what its load explains.
+        explained = max(1.0, pace.load / load)
+        if pace.seconds > self._policy.slow_factor * explained * usual:
             why = f"{pace.seconds:.3g} s a reply, the others {usual:.3g} s"
             self._eject(member, why, forget=False)
         else:

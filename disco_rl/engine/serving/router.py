@@ -198,7 +198,7 @@ class Router(Generic[Q, R]):
         began = clock()
         try:
             async with member.lane.turn(shard if self._policy.gate else None, tokens) as turn:
-                mark.began = clock()
+                mark.began, load = clock(), member.lane.load
                 receipt.queued_s += mark.began - began
                 seconds = min(self._policy.attempt_s, left)
                 reply: Any = await self._backends[member.name].ask(request, seconds)
@@ -210,7 +210,7 @@ class Router(Generic[Q, R]):
         finally:
             if mark.began is not None:
                 receipt.served_s += clock() - mark.began
-        self._health.succeeded(member, clock() - mark.began, turn.first)
+        self._health.succeeded(member, clock() - mark.began, turn.first, load)
         return reply
 
 
