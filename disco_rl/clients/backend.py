@@ -26,14 +26,20 @@ class ChatBackend:
         schema: Mapping[str, Any],
     ):
         self._client = ChatClient(endpoint)
-        self._shape = {"max_tokens": max_tokens, "sampling": sampling, "schema": schema}
+        self._max_tokens, self._sampling, self._schema = max_tokens, sampling, schema
 
     @property
     def name(self) -> str:
         return self._client.endpoint.name
 
     async def ask(self, request: Request, seconds: float) -> ChatReply:
-        return await self._client.complete(request(), seconds=seconds, **self._shape)
+        return await self._client.complete(
+            request(),
+            max_tokens=self._max_tokens,
+            sampling=self._sampling,
+            schema=self._schema,
+            seconds=seconds,
+        )
 
     async def healthy(self) -> bool:
         """By `/health` (SGLang, vLLM, llama.cpp), or by the list of models where there is none."""
@@ -63,7 +69,10 @@ class ChatBackend:
 
 
 def _sglang(info: dict[str, Any]) -> int:
-    return int(info["max_total_num_tokens"])
+    if "max_total_num_tokens" in info:
+        return int(info["max_total_num_tokens"])
+    states = info["internal_states"]  # one a data-parallel rank (0.5.23)
+    return sum(int(state["memory_usage"]["token_capacity"]) for state in states)
 
 
 def _llamacpp(props: dict[str, Any]) -> int:

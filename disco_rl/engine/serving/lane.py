@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-
 _FOLLOWER = 0.1  # of the work of the first call: its own words, and writing the reply
 
 

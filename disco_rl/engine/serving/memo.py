@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Coroutine, Hashable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
@@ -29,7 +30,7 @@ class Flights(Generic[T]):
         flight = self._flights.get(key)
         if flight is None:
             flight = self._flights[key] = _Flight(asyncio.ensure_future(make()))
-            flight.task.add_done_callback(lambda _, left=flight: self._leave(key, left))
+            flight.task.add_done_callback(partial(self._leave, key, flight))
         flight.waiting += 1
         try:
             result = await asyncio.shield(flight.task)
@@ -44,6 +45,6 @@ class Flights(Generic[T]):
         billed, flight.billed = not flight.billed, True
         return result, billed
 
-    def _leave(self, key: Hashable, flight: _Flight[T]) -> None:
+    def _leave(self, key: Hashable, flight: _Flight[T], _: object = None) -> None:
         if self._flights.get(key) is flight:
             del self._flights[key]
