@@ -8,11 +8,11 @@ from typing import Any
 
 from disco_rl.core.shards import Context
 from disco_rl.engine.protocols import BadReplyError, Message, Quote, Scan
+from disco_rl.engine.serving.calls import Calls, Text
 from disco_rl.engine.serving.disk_cache import DiskCache
-from disco_rl.engine.serving.memo import Flights
 from disco_rl.engine.serving.policy import ServingPolicy
-from disco_rl.engine.serving.router import Receipt, Router
-from disco_rl.engine.workers.index_store import Lru, cache_dir, digest
+from disco_rl.engine.serving.router import Router
+from disco_rl.engine.workers.index_store import cache_dir, digest
 from disco_rl.engine.workers.quotes import locate
 from disco_rl.prompts import load_prompts
 
@@ -97,6 +97,7 @@ class ChatWorker:
     def __init__(self, config: ChatWorkerConfig):
         # aiohttp arrives with the Worker that needs it.
         from disco_rl.clients.backend import ChatBackend
+        from disco_rl.clients.chat import ChatReply, Usage
         from disco_rl.clients.http import Endpoint
 
         self.config = config
@@ -115,11 +116,14 @@ class ChatWorker:
         self.router: Router[Any, Any] = Router(
             self.backends, config.policy, kv and kv // len(self.backends)
         )
-        self._flights: Flights[tuple[Any, Receipt]] = Flights()
-        self._memo: Lru[str] = Lru(config.memo)
         root = Path(config.cache_dir).expanduser() if config.cache_dir else cache_dir("worker")
         size = config.cache_mb * 2**20
-        self._disk = DiskCache(root / "replies.sqlite", size) if size and config.memo else None
+        disk = DiskCache(root / "replies.sqlite", size) if size and config.memo else None
+        whole = Text[Any](
+            lambda reply: None if reply.finish == "length" else reply.text,
+            lambda text: ChatReply(text, "stop", Usage()),
+        )
+        self._calls = Calls(self.router, whole, config.memo, disk)
         # What a reply depends on, beside the shard and the instruction.
         shape = [self._prompts.texts["worker"], SCHEMA, dict(config.sampling), config.max_tokens]
         self._key = digest(config.model, json.dumps(shape, sort_keys=True))
@@ -149,62 +153,29 @@ class ChatWorker:
         return total
 
     async def scan(self, instruction: str, context: Context, shard: int) -> Scan:
-        text = context.read(shard)
-        read = digest(text)
-        key = digest(self._key, read, instruction)
-        known = self._recall(key)
-        if known is not None:
-            return self._scan(known, text, Scan((), memo_hit=True))
-        del text  # the call may wait for long
-        tokens = context.shards[shard].n_tokens
-
-        async def ask() -> tuple[Any, Receipt]:
-            return await self.router.ask(
-                read, tokens, lambda: self.messages(instruction, context.read(shard))
-            )
-
-        (reply, receipt), billed = await self._flights.join(
-            key if self.config.memo else object(), ask
+        read = digest(context.read(shard))
+        reply, receipt = await self._calls.ask(
+            digest(self._key, read, instruction),
+            read,
+            context.shards[shard].n_tokens,
+            # Made when its turn comes: a call that waits holds no text.
+            lambda: self.messages(instruction, context.read(shard)),
         )
-        usage = reply.usage
-        spent = Scan((), memo_hit=True)
-        if billed:
+        spent = Scan((), memo_hit=receipt is None)
+        if receipt is not None:
+            used = reply.usage
+            dollars = self._prices.dollars(used.prompt, used.cached, used.completion)
             spent = Scan(
-                (),
-                usage.prompt,
-                usage.cached,
-                usage.completion,
-                dollars=self._prices.dollars(usage.prompt, usage.cached, usage.completion),
-                **vars(receipt),
+                (), used.prompt, used.cached, used.completion, dollars=dollars, **vars(receipt)
             )
         if reply.finish == "length":
             raise self._malformed(f"cut off at worker.max_tokens={self.config.max_tokens}", spent)
-        if billed:
-            self._remember(key, reply.text)
-        return self._scan(reply.text, context.read(shard), spent)
+        text = context.read(shard)
+        quotes = tuple(_quote(q, text) for q in self._parse(reply.text, spent))
+        return replace(spent, quotes=quotes)
 
     async def close(self) -> None:
-        await self.router.close()
-        if self._disk:
-            self._disk.close()
-
-    def _recall(self, key: str) -> str | None:
-        known = self._memo.get(key)
-        if known is None and self._disk:
-            known = self._disk.get(key)
-            if known is not None:
-                self._memo.put(key, known)
-        return known
-
-    def _remember(self, key: str, reply: str) -> None:
-        if self.config.memo:
-            self._memo.put(key, reply)
-        if self._disk:
-            self._disk.put(key, reply)
-
-    def _scan(self, reply: str, text: str, spent: Scan) -> Scan:
-        quotes = tuple(_quote(q, text) for q in self._parse(reply, spent))
-        return replace(spent, quotes=quotes)
+        await self._calls.close()
 
     def _parse(self, reply: str, spent: Scan = Scan(())) -> list[str]:
         """The distinct quotes of a reply, in order; [] only where it says that nothing is found."""
