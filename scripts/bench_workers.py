@@ -34,10 +34,19 @@ def main() -> None:
     real.add_argument("--arms", nargs="+", choices=("ours", "naive"), default=["ours", "naive"])
     real.add_argument("--port", type=int, default=8191)
     real.add_argument("--logs", default="runs/bench_workers")
+    again = commands.add_parser("replay")
+    again.add_argument("--config", default=str(ROOT / "recipes" / "workers" / "replay.yaml"))
+    again.add_argument("--arms", nargs="+", default=[], help="only these, by name")
+    again.add_argument("overrides", nargs="*", help="key=value on the config")
     args = parser.parse_args()
     if args.command == "real":
-        from _bench_real import real as bench
-    asyncio.run(bench(args))
+        from _bench_real import real
+
+        asyncio.run(real(args))
+    elif args.command == "replay":
+        from _bench_replay import replay
+
+        replay(args.config, args.overrides, args.arms)
 
 
 def _smollm2() -> str | None:

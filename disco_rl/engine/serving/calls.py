@@ -4,10 +4,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from disco_rl.engine.lru import Lru
 from disco_rl.engine.serving.disk_cache import DiskCache
 from disco_rl.engine.serving.memo import Flights
 from disco_rl.engine.serving.router import Receipt, Router
-from disco_rl.engine.workers.index_store import Lru
 
 Q = TypeVar("Q")
 R = TypeVar("R")

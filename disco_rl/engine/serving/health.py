@@ -2,30 +2,14 @@
 
 import asyncio
 import logging
-import statistics
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from disco_rl.engine.serving.lane import Lane
 from disco_rl.engine.serving.policy import ServingPolicy
 
 _LOG = logging.getLogger(__name__)
-_SAMPLES = 8  # replies of a kind before an endpoint's pace is compared
-
-
-@dataclass
-class Pace:
-    """Moving averages over replies: seconds of one, and the endpoint's load when it began."""
-
-    seconds: float = 0.0
-    load: float = 0.0
-    n: int = 0
-
-    def add(self, seconds: float, load: float) -> None:
-        self.n += 1
-        weight = max(1 / self.n, 0.2)
-        self.seconds += (seconds - self.seconds) * weight
-        self.load += (load - self.load) * weight
+_LAGS = 8  # calls in a row
 
 
 @dataclass(eq=False)
@@ -38,7 +22,7 @@ class Member:
     up: bool = True
     failures: int = 0  # in a row
     ejections: int = 0  # since it last served well
-    paces: tuple[Pace, Pace] = field(default_factory=lambda: (Pace(), Pace()))  # follower, first
+    lags: int = 0  # calls in a row that took longer than `hedge_s`
 
 
 class Health:
@@ -65,27 +49,18 @@ class Health:
             self._waiting.append(future)
             await future
 
-    def succeeded(self, member: Member, seconds: float, first: bool, load: float) -> None:
-        """A reply after `seconds`, which began under such a load of the endpoint."""
-        member.failures = 0
-        pace = member.paces[first]
-        pace.add(seconds, load)
-        others = [
-            m.paces[first]
-            for m in self._members
-            if m is not member and m.up and m.paces[first].n >= _SAMPLES
-        ]
-        if pace.n < _SAMPLES or not others or not member.up:
-            return
-        usual = statistics.median(other.seconds for other in others)
-        load = statistics.median(other.load for other in others)
-        # Where a server works on one call after another, so much more is what its load explains.
-        explained = max(1.0, pace.load / load)
-        if pace.seconds > self._policy.slow_factor * explained * usual:
-            why = f"{pace.seconds:.3g} s a reply, the others {usual:.3g} s"
-            self._eject(member, why, forget=False)
-        else:
-            member.ejections = 0
+    def succeeded(self, member: Member, seconds: float) -> None:
+        member.failures = member.ejections = 0
+        if self._policy.hedge_s is None or seconds <= self._policy.hedge_s:
+            member.lags = 0
+
+    def lagged(self, member: Member) -> None:
+        """A call has been there for longer than `hedge_s`. Where others don't lag, that's the
+        endpoint; where all do, it's the load, and each keeps what it has read."""
+        member.lags += 1
+        others = [m for m in self._members if m is not member and m.up]
+        if member.up and member.lags >= _LAGS and any(m.lags == 0 for m in others):
+            self._eject(member, f"{_LAGS} calls in a row took over hedge_s", forget=False)
 
     def failed(self, member: Member, why: str) -> None:
         """A failure of the endpoint, not one of the request's own."""
@@ -115,7 +90,7 @@ class Health:
         probe.add_done_callback(self._probes.discard)
 
     async def _return(self, member: Member) -> None:
-        """Back into service on parole: one more failure, or a few slow replies, eject it again."""
+        """Back into service on parole: one more failure, or a few lags, eject it again."""
         pause = self._policy.probe_s * min(2.0 ** (member.ejections - 1), 12.0)
         try:
             await asyncio.sleep(pause)
@@ -128,7 +103,7 @@ class Health:
     def _restore(self, member: Member) -> None:
         member.up = True
         member.failures = self._policy.eject_after - 1
-        member.paces = (Pace(), Pace())
+        member.lags = _LAGS // 2
         _LOG.warning("Worker endpoint %s is back in service", member.name)
         if self._down_since is not None:
             self._outage_s += asyncio.get_running_loop().time() - self._down_since

@@ -6,8 +6,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-_FOLLOWER = 0.1  # of the work of the first call: its own words, and writing the reply
-
 
 class MovedError(Exception):
     """The endpoint was taken out of service while a call waited for its turn there."""
@@ -31,7 +29,6 @@ class Lane:
 
     def __init__(self, slots: int, kv_tokens: int | None = None):
         self.kv_tokens = kv_tokens
-        self.load = 0.0  # tokens to compute for the calls under way, roughly
         self._free = slots
         self._queues: dict[object, deque[asyncio.Future[bool]]] = {}
         self._ready: OrderedDict[object, None] = OrderedDict()  # read, and waited for
@@ -51,12 +48,9 @@ class Lane:
         Raises `MovedError` where the lane is cleared while the call waits.
         """
         turn = Turn(first=await self._wait(object() if shard is None else shard))
-        work = max(tokens, 1) * (1.0 if turn.first else _FOLLOWER)
-        self.load += work
         try:
             yield turn
         finally:
-            self.load -= work
             self._free += 1
             if shard is not None:
                 self._done(shard, tokens, turn)

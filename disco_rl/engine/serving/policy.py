@@ -17,9 +17,9 @@ class ServingPolicy:
     max_attempts, backoff_s, max_backoff_s: tries of a call, and the waits between them
     eject_after: failures in a row after which an endpoint is out of service
     probe_s: first pause before an ejected endpoint is probed; doubled up to 12 times that
-    hedge_s: a call at a server for longer gets a second request elsewhere (None: never)
+    hedge_s: a call at a server for longer gets a second request elsewhere, and an endpoint where
+        calls in a row take longer, while others don't, is ejected (None: neither)
     hedge_share: at most this share of the calls under way are hedged
-    slow_factor: an endpoint that takes so many times longer than the others is ejected too
     gate: the first call on a shard goes ahead, and the rest follow once it is read
     affinity: a shard's calls go to the endpoint that read it (False: to any, for comparisons)
     """
@@ -34,7 +34,6 @@ class ServingPolicy:
     probe_s: float = 5.0
     hedge_s: float | None = None
     hedge_share: float = 0.1
-    slow_factor: float = 4.0
     gate: bool = True
     affinity: bool = True
 
@@ -43,8 +42,6 @@ class ServingPolicy:
             value = getattr(self, field.name)
             if not isinstance(value, bool) and value is not None and value <= 0:
                 raise ValueError(f"worker.{field.name} must be positive, not {value}")
-        if self.slow_factor <= 1:
-            raise ValueError(f"worker.slow_factor must be over 1, not {self.slow_factor}")
 
 
 def backoff(attempt: int, failure: ModelError, first: float, most: float) -> float:

@@ -151,6 +151,8 @@ class Router(Generic[Q, R]):
             await self._linger(next(iter(tasks)), first)
             other = self._choose(shard, {member.name})
             late = not any(task.done() for task in tasks)
+            if late:
+                self._health.lagged(member)
             if late and other is not member and self._hedged < self._may_hedge():
                 receipt.hedges += 1
                 self._hedged += 1
@@ -198,7 +200,7 @@ class Router(Generic[Q, R]):
         began = clock()
         try:
             async with member.lane.turn(shard if self._policy.gate else None, tokens) as turn:
-                mark.began, load = clock(), member.lane.load
+                mark.began = clock()
                 receipt.queued_s += mark.began - began
                 seconds = min(self._policy.attempt_s, left)
                 reply: Any = await self._backends[member.name].ask(request, seconds)
@@ -210,7 +212,7 @@ class Router(Generic[Q, R]):
         finally:
             if mark.began is not None:
                 receipt.served_s += clock() - mark.began
-        self._health.succeeded(member, clock() - mark.began, turn.first, load)
+        self._health.succeeded(member, clock() - mark.began)
         return reply
 
 

@@ -77,7 +77,6 @@ class ChatWorkerConfig:
     eject_after: int = 3
     probe_s: float = 5.0
     hedge_s: float | None = None
-    slow_factor: float = 4.0
 
     @property
     def urls(self) -> tuple[str, ...]:

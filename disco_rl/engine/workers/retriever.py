@@ -13,10 +13,11 @@ from pathlib import Path
 import numpy as np
 
 from disco_rl.core.shards import Context
+from disco_rl.engine.lru import Lru
 from disco_rl.engine.protocols import Quote, Scan
 from disco_rl.engine.workers.context_index import ContextIndex, open_index
 from disco_rl.engine.workers.dense import Encoder, TextEncoder, require_model
-from disco_rl.engine.workers.index_store import IndexStore, Lru, cache_dir, digest
+from disco_rl.engine.workers.index_store import IndexStore, cache_dir, digest
 from disco_rl.engine.workers.lexical import Match
 from disco_rl.engine.workers.passages import PassageRule, split
 

@@ -213,7 +213,7 @@ def test_hedges_are_a_small_share() -> None:
 def test_an_endpoint_that_slows_down_is_left_alone_for_a_while() -> None:
     async def main() -> tuple[float, float]:
         pool = servers(3)
-        router = Router(pool, ServingPolicy(slots=4))
+        router = Router(pool, ServingPolicy(slots=4, hedge_s=8.0))
         clock = asyncio.get_running_loop().time
 
         async def batch(name: str) -> float:
@@ -231,12 +231,23 @@ def test_an_endpoint_that_slows_down_is_left_alone_for_a_while() -> None:
     assert during < 3.5 * before  # a third of the calls, each ten times slower, would be 10
 
 
+def test_where_all_are_slow_none_is_ejected(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> list[Any]:
+        pool = servers(3)
+        router = Router(pool, ServingPolicy(slots=16, hedge_s=1.5))
+        await ask_all(router, [f"shard {i}" for i in range(300)])
+        return pool
+
+    run(main())
+    assert "out of service" not in caplog.text
+
+
 def test_the_same_endpoint_twice_is_refused() -> None:
     with pytest.raises(ValueError, match="at least one endpoint, each once"):
         Router([Scripted("a"), Scripted("a")])
 
 
-@pytest.mark.parametrize(("field", "value"), [("slots", 0), ("hedge_s", -1.0), ("slow_factor", 1)])
+@pytest.mark.parametrize(("field", "value"), [("slots", 0), ("hedge_s", -1.0)])
 def test_a_policy_that_cannot_be_is_refused_by_name(field: str, value: float) -> None:
     with pytest.raises(ValueError, match=f"worker.{field} must be"):
         ServingPolicy(**{field: value})  # type: ignore[arg-type]
