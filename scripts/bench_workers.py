@@ -38,6 +38,18 @@ def main() -> None:
     again.add_argument("--config", default=str(ROOT / "recipes" / "workers" / "replay.yaml"))
     again.add_argument("--arms", nargs="+", default=[], help="only these, by name")
     again.add_argument("overrides", nargs="*", help="key=value on the config")
+    over = commands.add_parser("overhead")
+    over.add_argument("--calls", type=int, default=4000)
+    over.add_argument("--rounds", type=int, default=3)
+    over.add_argument("--connections", type=int, default=64)
+    over.add_argument("--shards", type=int, default=50)
+    over.add_argument("--queued", type=int, default=0, help="only: memory of so many that wait")
+    soak = commands.add_parser("soak")
+    soak.add_argument("--seconds", type=float, default=20.0, help="of each of the three phases")
+    soak.add_argument("--delay", type=float, default=0.05, help="seconds a reply")
+    soak.add_argument("--clients", type=int, default=48)
+    soak.add_argument("--slots", type=int, default=16)
+    soak.add_argument("--shards", type=int, default=60)
     args = parser.parse_args()
     if args.command == "real":
         from _bench_real import real
@@ -47,6 +59,14 @@ def main() -> None:
         from _bench_replay import replay
 
         replay(args.config, args.overrides, args.arms)
+    elif args.command == "overhead":
+        from _bench_overhead import overhead, queued
+
+        (queued if args.queued else overhead)(args)
+    else:
+        from _bench_soak import soak as run_soak
+
+        asyncio.run(run_soak(args))
 
 
 def _smollm2() -> str | None:
