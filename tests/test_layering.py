@@ -24,6 +24,7 @@ MAY_IMPORT = {
     "trainer": {"core", "engine", "rewards", "prompts", "data", "config", "run_folder"},
     "run_folder": {"config"},
     "export": {"config", "run_folder"},
+    "serve": set(),
     "commands": {"core", "engine", "rewards", "export", "config", "run_folder"},
     "cli": {"commands"},
 }

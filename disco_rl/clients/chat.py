@@ -41,9 +41,11 @@ class ChatClient(JsonClient):
         max_tokens: int,
         sampling: Mapping[str, Any] | None = None,
         schema: Mapping[str, Any] | None = None,
+        seconds: float | None = None,
     ) -> ChatReply:
         """One reply. `sampling` goes into the request as it is; `schema` constrains decoding.
 
+        With `seconds` there is one try of at most so long, else as many as the endpoint allows.
         Raises `EndpointError`.
         """
         body: dict[str, Any] = {
@@ -57,7 +59,10 @@ class ChatClient(JsonClient):
                 "type": "json_schema",
                 "json_schema": {"name": "reply", "strict": True, "schema": dict(schema)},
             }
-        reply = await self.post(self.endpoint.url.rstrip("/") + "/chat/completions", body)
+        url = self.endpoint.url.rstrip("/") + "/chat/completions"
+        reply = await (
+            self.post(url, body) if seconds is None else self.attempt(url, body, seconds)
+        )
         try:
             choice = reply["choices"][0]
             text = choice["message"]["content"]

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import os
-import random
 import re
 import time
 from collections.abc import Mapping
@@ -14,6 +13,7 @@ from urllib.parse import urlsplit, urlunsplit
 import aiohttp
 
 from disco_rl.engine.protocols import ModelError
+from disco_rl.engine.serving.policy import backoff
 
 _BUSY = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 _TOO_LONG = re.compile(
@@ -29,9 +29,18 @@ class EndpointError(ModelError):
     deadline); a refusal is final.
     """
 
-    def __init__(self, endpoint: str, status: int | None, reason: str, move: str, retryable: bool):
+    def __init__(
+        self,
+        endpoint: str,
+        status: int | None,
+        reason: str,
+        move: str,
+        retryable: bool,
+        retry_after: float = 0.0,
+    ):
         self.endpoint, self.status, self.reason = endpoint, status, reason
-        self.retryable = retryable
+        self.move, self.retryable, self.retry_after = move, retryable, retry_after
+        self.busy = status in (408, 425, 429, 529)
         what = "no usable reply" if status is None else f"status {status}"
         super().__init__(f"{endpoint}: {what}: {reason}; {move}")
 
@@ -116,28 +125,27 @@ class JsonClient:
         end = time.monotonic() + point.deadline_s
         for attempt in range(1, point.max_attempts + 1):
             try:
-                return await self._once(url, body, min(point.attempt_s, end - time.monotonic()))
-            except _Retry as failure:
-                wait = min(point.backoff_s * 2 ** (attempt - 1), point.max_backoff_s)
-                # Jitter, so that clients refused together don't come back together.
-                wait = max(wait * random.uniform(0.5, 1.0), failure.retry_after)
+                return await self.attempt(url, body, min(point.attempt_s, end - time.monotonic()))
+            except EndpointError as failure:
+                if not failure.retryable:
+                    raise
+                wait = backoff(attempt, failure, point.backoff_s, point.max_backoff_s)
                 late = time.monotonic() + wait >= end
                 if attempt == point.max_attempts or late:
                     why = f"deadline_s={point.deadline_s:g}" if late else "max_attempts"
                     raise EndpointError(
                         point.name,
                         failure.status,
-                        self._redact(f"{failure.reason} (try {attempt}, {why} reached)"),
-                        "check that the server is up and not overloaded",
+                        f"{failure.reason} (try {attempt}, {why} reached)",
+                        failure.move,
                         retryable=True,
                     ) from failure.__cause__
                 await asyncio.sleep(wait)
         raise AssertionError("unreachable: max_attempts is at least 1")
 
-    async def _once(self, url: str, body: Mapping[str, Any], seconds: float) -> dict[str, Any]:
-        headers = {"Content-Type": "application/json"}
-        if key := self.endpoint.key():
-            headers["Authorization"] = f"Bearer {key}"
+    async def attempt(self, url: str, body: Mapping[str, Any], seconds: float) -> dict[str, Any]:
+        """`post` with one try, of at most `seconds`. Raises `EndpointError`."""
+        headers = self._headers() | {"Content-Type": "application/json"}
         data = json.dumps(body, ensure_ascii=False).encode("utf-8", "replace")
         timeout = aiohttp.ClientTimeout(total=max(seconds, 0.001))
         try:
@@ -145,23 +153,41 @@ class JsonClient:
                 text = (await reply.read()).decode("utf-8", "replace")
                 status, after = reply.status, _seconds(reply.headers.get("Retry-After"))
         except asyncio.TimeoutError as error:
-            raise _Retry(None, f"no reply within {seconds:.3g} s") from error
+            raise self._passing(None, f"no reply within {seconds:.3g} s") from error
         except aiohttp.ClientError as error:
-            raise _Retry(None, f"{type(error).__name__}: {error}") from error
+            raise self._passing(None, f"{type(error).__name__}: {error}") from error
         if status != 200:
-            self._refuse(status, _reason(text), after)
+            raise self._refusal(status, _reason(text), after)
         try:
             parsed = json.loads(text)
         except ValueError as error:
-            raise _Retry(status, f"the reply is not JSON: {text[:80]!r}") from error
+            raise self._passing(status, f"the reply is not JSON: {text[:80]!r}") from error
         if not isinstance(parsed, dict):
-            raise _Retry(status, f"the reply is not a JSON object: {text[:80]!r}")
+            raise self._passing(status, f"the reply is not a JSON object: {text[:80]!r}")
         return parsed
 
-    def _refuse(self, status: int, reason: str, after: float) -> None:
+    async def get(self, url: str, seconds: float) -> tuple[int, str]:
+        """Status and body of a GET. Raises `EndpointError` where there is no reply in time."""
+        timeout = aiohttp.ClientTimeout(total=seconds)
+        try:
+            async with self._open().get(url, headers=self._headers(), timeout=timeout) as reply:
+                return reply.status, (await reply.read()).decode("utf-8", "replace")
+        except (asyncio.TimeoutError, aiohttp.ClientError) as error:
+            raise self._passing(None, f"{type(error).__name__}: {error}") from error
+
+    def _headers(self) -> dict[str, str]:
+        key = self.endpoint.key()
+        return {"Authorization": f"Bearer {key}"} if key else {}
+
+    def _passing(self, status: int | None, reason: str, after: float = 0.0) -> EndpointError:
+        """A failure that another try may get over."""
+        move = "check that the server is up and not overloaded"
+        return EndpointError(self.endpoint.name, status, self._redact(reason), move, True, after)
+
+    def _refusal(self, status: int, reason: str, after: float) -> EndpointError:
         too_long = _TOO_LONG.search(reason) is not None and status not in (408, 429)
         if status in _BUSY and not too_long:
-            raise _Retry(status, reason, after)
+            return self._passing(status, reason, after)
         move = "check the model name and the request"
         if too_long:
             move = "send less text, or serve the model with a longer context"
@@ -169,7 +195,7 @@ class JsonClient:
             move = f"check the key in {self.endpoint.api_key_env or 'api_key_env (not set)'}"
         elif status == 404:
             move = "check the url (it usually ends in /v1) and the model name"
-        raise EndpointError(self.endpoint.name, status, self._redact(reason), move, retryable=False)
+        return EndpointError(self.endpoint.name, status, self._redact(reason), move, False)
 
     def _redact(self, reason: str) -> str:
         key = os.environ.get(self.endpoint.api_key_env or "")
@@ -181,12 +207,6 @@ class JsonClient:
             connector = aiohttp.TCPConnector(limit=self.endpoint.max_connections)
             self._session, self._loop = aiohttp.ClientSession(connector=connector), loop
         return self._session
-
-
-class _Retry(Exception):
-    def __init__(self, status: int | None, reason: str, retry_after: float = 0.0):
-        super().__init__(reason)
-        self.status, self.reason, self.retry_after = status, reason, retry_after
 
 
 def _seconds(header: str | None) -> float:

@@ -76,8 +76,7 @@ def answer(config: "DictConfig", question: str, context: "TextContext") -> "Traj
 
     from disco_rl.engine.config import EpisodeConfig
     from disco_rl.engine.episode import run_episode
-    from disco_rl.engine.pool import WorkerPool
-    from disco_rl.engine.workers import build_worker
+    from disco_rl.engine.workers import build_pool
     from disco_rl.prompts import load_prompts
 
     plain: dict[str, Any] = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment]
@@ -95,19 +94,13 @@ def answer(config: "DictConfig", question: str, context: "TextContext") -> "Traj
     episode = EpisodeConfig(load_prompts(plain["driver"]["prompts"]), **limits, **plain["episode"])
 
     async def ask() -> "Trajectory":
-        settings = dict(plain["worker"])
-        bounds = {key: settings.pop(key) for key in ("max_concurrency", "max_findings")}
-        worker = build_worker(settings)
+        pool = build_pool(plain["worker"])
         driver = _driver(plain["driver"])
         try:
-            return await run_episode(
-                question, context, driver, WorkerPool(worker, **bounds), episode
-            )
+            return await run_episode(question, context, driver, pool, episode)
         finally:
             await driver.close()
-            close = getattr(worker, "close", None)  # only a Worker behind an endpoint has one
-            if close is not None:
-                await close()
+            await pool.close()
 
     return asyncio.run(ask())
 

@@ -29,13 +29,17 @@ class WorkerFailure:
 
 @dataclass(frozen=True, slots=True)
 class NarrowOutput:
-    """Findings in shard order, the shards scanned and failed, and findings cut by the limit."""
+    """Findings in shard order, the shards scanned and failed, and findings cut by the limit.
+
+    `dropped`: a study's `fact_dropout` discarded what was found.
+    """
 
     node: str
     findings: tuple[Finding, ...]
     failures: tuple[WorkerFailure, ...] = ()
     n_shards: int = 0
     n_cut: int = 0
+    dropped: bool = False
 
 
 @dataclass(frozen=True, slots=True)

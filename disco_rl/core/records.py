@@ -1,13 +1,13 @@
 """The trajectory record: one JSON object a trajectory, versioned (design.md, Trajectory record)."""
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from disco_rl.core.evidence import NarrowOutput, WideOutput
 from disco_rl.core.plan import NarrowAction, Plan
 from disco_rl.core.sample import Sample
-from disco_rl.core.trajectory import DriverCall, Stage, Trajectory
+from disco_rl.core.trajectory import DriverCall, Stage, Trajectory, WorkerUsage
 
 VERSION = 1
 
@@ -40,7 +40,7 @@ def to_record(
         "seconds": trajectory.seconds,
         "stages": [_stage(stage) for stage in trajectory.stages],
         "calls": [_call(call) for call in trajectory.calls],
-        "workers": asdict(trajectory.workers),
+        "workers": _workers(trajectory.workers),
         "reward": dict(reward) if reward is not None else None,
     }
     hidden = record.keys() & extra.keys()
@@ -67,6 +67,12 @@ def plan_nodes(plan: Plan) -> list[dict[str, Any]]:
         }
         for node in plan.nodes
     ]
+
+
+def _workers(usage: WorkerUsage) -> dict[str, Any]:
+    """The ledger; of the shards only what they hold together."""
+    shards = {"n_shards": len(usage.shards), "shard_tokens": sum(usage.shards.values())}
+    return asdict(replace(usage, shards={})) | {"shards": shards}
 
 
 def _stage(stage: Stage) -> dict[str, Any]:

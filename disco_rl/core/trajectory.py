@@ -81,15 +81,33 @@ class Stage:
 
 @dataclass
 class WorkerUsage:
-    """Worker calls of a trajectory, as the pool counted them. Tokens are 0 for a retriever."""
+    """The ledger of a trajectory's Worker calls, as the pool counted them.
+
+    failures: calls without a usable reply; `lost` of these because a server failed or refused,
+        which is not the Worker's doing: such a trajectory is not scored
+    memo_hits: calls answered by an identical one, at no cost
+    prompt_tokens, cached_tokens, output_tokens: as servers report them, 0 for a retriever;
+        `prompt_tokens - cached_tokens` were computed
+    seconds: from asking the pool's turn to the reply, `queued_s` and `served_s` of these waiting
+        for a turn at an endpoint and being served there
+    dollars: by the price table of the config
+    shards: tokens by index of the shards that were asked about
+    """
 
     calls: int = 0
     failures: int = 0
+    lost: int = 0
     memo_hits: int = 0
     prompt_tokens: int = 0
     cached_tokens: int = 0
     output_tokens: int = 0
     seconds: float = 0.0
+    queued_s: float = 0.0
+    served_s: float = 0.0
+    retries: int = 0
+    hedges: int = 0
+    dollars: float = 0.0
+    shards: dict[int, int] = field(default_factory=dict)
 
 
 @dataclass

@@ -11,13 +11,21 @@ from disco_rl.engine.config import EpisodeConfig
 from disco_rl.engine.driver import Driver, EpisodeStop
 from disco_rl.engine.pool import WorkerPool
 from disco_rl.engine.protocols import DriverModel, ModelError
-from disco_rl.engine.tasks import gather
+from disco_rl.engine.tasks import gather, within
 
 
 async def run_episode(
-    question: str, context: Context, model: DriverModel, pool: WorkerPool, config: EpisodeConfig
+    question: str,
+    context: Context,
+    model: DriverModel,
+    pool: WorkerPool,
+    config: EpisodeConfig,
+    name: str = "",
 ) -> Trajectory:
     """Runs the method of the paper's section 3 on one question.
+
+    The deadline doesn't count the time in which no Worker could be reached. `name` tells
+    trajectories apart, so that a study's faults repeat.
 
     Never raises but for cancellation: a failed Worker is a gap in the evidence, an unusable Driver
     reply is counted and repaired once, and everything else ends the trajectory with a StopReason.
@@ -25,10 +33,9 @@ async def run_episode(
     """
     trajectory = Trajectory(question, context.id)
     began = time.perf_counter()
+    work = _run_to_stop(trajectory, context, model, pool, config, name)
     try:
-        await asyncio.wait_for(
-            _run_to_stop(trajectory, context, model, pool, config), config.deadline_s
-        )
+        await within(config.deadline_s, work, uncounted=pool.outage)
     except asyncio.TimeoutError:  # the deadline's: one from within became an ERROR there
         trajectory.stop = StopReason.DEADLINE
         trajectory.error = f"episode.deadline_s={config.deadline_s:g} passed"
@@ -44,9 +51,10 @@ async def _run_to_stop(
     model: DriverModel,
     pool: WorkerPool,
     config: EpisodeConfig,
+    name: str,
 ) -> None:
     try:
-        trajectory.stop = await _run(trajectory, context, model, pool, config)
+        trajectory.stop = await _run(trajectory, context, model, pool, config, name)
     except EpisodeStop as stop:
         trajectory.stop, trajectory.error = stop.reason, str(stop)
     except ModelError as error:
@@ -62,6 +70,7 @@ async def _run(
     model: DriverModel,
     pool: WorkerPool,
     config: EpisodeConfig,
+    name: str,
 ) -> StopReason:
     driver = Driver(model, config, trajectory.calls)
     for index in range(config.max_stages):
@@ -69,7 +78,7 @@ async def _run(
         stage = Stage(index)
         trajectory.stages.append(stage)
         stage.plan = await driver.plan(trajectory.question, len(context.shards), earlier, stage)
-        await _execute(stage.plan, stage, earlier, trajectory, context, driver, pool)
+        await _execute(stage.plan, stage, earlier, trajectory, context, driver, pool, name)
         stage.review = await driver.review(trajectory.question, earlier, stage)
         if stage.review.accept:
             return StopReason.ACCEPTED
@@ -84,6 +93,7 @@ async def _execute(
     context: Context,
     driver: Driver,
     pool: WorkerPool,
+    name: str,
 ) -> None:
     """Runs every node as soon as its parents are done; the pool ends in the plan's order."""
     outputs: dict[str, NarrowOutput | WideOutput] = {}
@@ -91,7 +101,9 @@ async def _execute(
 
     async def run(node: Action) -> None:
         if isinstance(node, NarrowAction):
-            outputs[node.id] = await pool.run(node, context, trajectory.workers)
+            outputs[node.id] = await pool.run(
+                node, context, trajectory.workers, f"{name}/{stage.index}"
+            )
         else:
             parents = tuple(dict.fromkeys(node.inputs))
             for parent in parents:

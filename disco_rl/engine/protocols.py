@@ -43,13 +43,22 @@ class Quote:
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """The reply of a Worker to one instruction on one shard, best quotes first, and its cost."""
+    """The reply of a Worker to one instruction on one shard, best quotes first, and its cost.
+
+    Tokens as the server reports them (`cached_tokens` of `prompt_tokens` came from its prefix
+    cache), times in seconds: waiting for a turn, and at the server with all tries.
+    """
 
     quotes: tuple[Quote, ...]
     prompt_tokens: int = 0
     cached_tokens: int = 0
     output_tokens: int = 0
     memo_hit: bool = False
+    queued_s: float = 0.0
+    served_s: float = 0.0
+    retries: int = 0
+    hedges: int = 0
+    dollars: float = 0.0
 
 
 class Worker(Protocol):
@@ -64,4 +73,18 @@ class Worker(Protocol):
 
 
 class ModelError(RuntimeError):
-    """A model or its server failed: timeout, refusal, malformed reply. Says which and why."""
+    """A model or its server failed: timeout, refusal, malformed reply. Says which and why.
+
+    `retryable` says whether the same request may succeed later or elsewhere, `busy` that the
+    server is well but has no room, `retry_after` how many seconds it asks to wait, `spent` what
+    the call cost all the same.
+    """
+
+    retryable: bool = False
+    busy: bool = False
+    retry_after: float = 0.0
+    spent: Scan | None = None
+
+
+class BadReplyError(ModelError):
+    """The model replied, and the reply can't be used: its own doing, unlike a server's failure."""

@@ -1,7 +1,8 @@
 """Fan-out with an owner: `asyncio.TaskGroup` is only there from Python 3.11."""
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+import time
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -16,3 +17,24 @@ async def gather(work: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def within(
+    seconds: float, work: Coroutine[Any, Any, T], *, uncounted: Callable[[], float] = lambda: 0.0
+) -> T:
+    """The result of `work`, which is cancelled and awaited once `seconds` have passed.
+
+    What `uncounted` grows by meanwhile is added to them. Raises `asyncio.TimeoutError`.
+    """
+    end, before = time.monotonic() + seconds, uncounted()
+    task = asyncio.ensure_future(work)
+    try:
+        while not task.done():
+            left = end - time.monotonic() + uncounted() - before
+            if left <= 0:
+                raise asyncio.TimeoutError
+            await asyncio.wait({task}, timeout=left)
+        return task.result()
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)

@@ -39,9 +39,11 @@ async def evaluate(
     """
 
     async def one(sample: Sample) -> Scored:
-        trajectory = await run_episode(
-            sample.question, context(sample.context_id), driver, pool, episode
-        )
+        shards = context(sample.context_id)
+        async with pool.admit(shards):
+            trajectory = await run_episode(
+                sample.question, shards, driver, pool, episode, str(sample.index)
+            )
         parts = await score(trajectory, sample, judge)
         on_done()
         return Scored(sample, trajectory, parts)

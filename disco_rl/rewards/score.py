@@ -15,13 +15,16 @@ async def score(
 ) -> RewardParts:
     """The three parts of the reward (paper, equation 7; the details are in each part's module).
 
-    A trajectory that infrastructure stopped (`StopReason.ERROR`) fails in every part. Any other
+    A trajectory that infrastructure stopped (`StopReason.ERROR`), or that lost Worker calls to it,
+    fails in every part. Any other
     one is the Driver's doing: with no answer, accuracy and evidence are 0; with an answer it is
     scored even where the deadline or a limit ended it. A judge that breaks fails its part. Never
     raises for a bad trajectory; `RewardWeights.total` sums the parts.
     """
     if trajectory.stop is StopReason.ERROR:
         return RewardParts.failed(trajectory.error or "the episode failed without saying why")
+    if trajectory.workers.lost:
+        return RewardParts.failed(f"{trajectory.workers.lost} Worker calls failed at the servers")
     form = format_share(trajectory.calls, strict=strict_format)
     answer = said(trajectory.answer or "")
     if not answer:

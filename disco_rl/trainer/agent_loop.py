@@ -58,9 +58,11 @@ class DiscoAgentLoop(AgentLoopBase):
             window=resources.episode.window,
             request_id=name,
         )
-        trajectory = await run_episode(
-            sample.question, context, driver, resources.pool, resources.episode
-        )
+        repeats = f"{step}/{sample.index}/{kwargs['session_id']}"  # verl's uid does not
+        async with resources.pool.admit(context):
+            trajectory = await run_episode(
+                sample.question, context, driver, resources.pool, resources.episode, repeats
+            )
         parts, reward, masked = await resources.scorer(trajectory, sample)
         if not masked and not trajectory.calls:
             masked = "the Driver was never called"

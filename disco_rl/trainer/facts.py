@@ -36,8 +36,15 @@ class TrajectoryFacts:
     worker_prompt_tokens: int
     worker_cached_tokens: int
     worker_output_tokens: int
+    worker_retries: int
+    worker_hedges: int
     findings: int
     seconds: float
+    worker_queued_s: float = 0.0
+    worker_served_s: float = 0.0
+    worker_dollars: float = 0.0
+    context: str = ""
+    shards: Mapping[int, int] = field(default_factory=dict)  # tokens of those asked about, by index
     errors: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
@@ -74,6 +81,13 @@ class TrajectoryFacts:
             worker_prompt_tokens=workers.prompt_tokens,
             worker_cached_tokens=workers.cached_tokens,
             worker_output_tokens=workers.output_tokens,
+            worker_retries=workers.retries,
+            worker_hedges=workers.hedges,
+            worker_queued_s=workers.queued_s,
+            worker_served_s=workers.served_s,
+            worker_dollars=workers.dollars,
+            context=trajectory.context_id,
+            shards=dict(workers.shards),
             findings=sum(len(stage.pool.findings()) for stage in trajectory.stages),
             seconds=trajectory.seconds,
             errors=dict(Counter(call.error for call in trajectory.calls if call.error)),

@@ -34,10 +34,18 @@ MEANS: Mapping[str, tuple[str, Of]] = {
     "findings": ("findings kept", lambda t: t.findings),
     "worker_calls": ("Worker calls: narrow actions times shards", lambda t: t.worker_calls),
     "worker_failures": ("Worker calls that failed", lambda t: t.worker_failures),
-    "worker_memo_hits": ("Worker calls answered from memory", lambda t: t.worker_memo_hits),
+    "worker_memo_hits": (
+        "Worker calls answered by an identical one, at no cost",
+        lambda t: t.worker_memo_hits,
+    ),
     "worker_prompt_tokens": ("Worker prompt tokens", lambda t: t.worker_prompt_tokens),
     "worker_cached_tokens": ("of these, read from cache", lambda t: t.worker_cached_tokens),
     "worker_output_tokens": ("tokens the Workers wrote", lambda t: t.worker_output_tokens),
+    "worker_queued_s": ("seconds its Worker calls waited for a turn", lambda t: t.worker_queued_s),
+    "worker_served_s": ("seconds its Worker calls were served", lambda t: t.worker_served_s),
+    "worker_retries": ("tries of Worker calls after their first", lambda t: t.worker_retries),
+    "worker_hedges": ("second requests for Worker calls that lagged", lambda t: t.worker_hedges),
+    "worker_dollars": ("cost of its Worker calls by worker.prices", lambda t: t.worker_dollars),
 }
 
 MAXIMA: Mapping[str, tuple[str, Callable[[TrajectoryFacts], float]]] = {
@@ -56,6 +64,10 @@ COUNTS: Mapping[str, str] = {
     "update and of their group's statistics",
     "lost_count": "expected trajectories of which nothing came back (verl dropped the prompt)",
     "drop_rate": "(masked + lost) / expected trajectories",
+    "worker_computed_tokens": "prompt tokens that Workers computed for all trajectories together",
+    "worker_shard_tokens": "tokens of the distinct shards that they were asked about",
+    "worker_reads": "the first over the second: how often a shard was read; the aim is 1",
+    "worker_dollars_sum": "cost of all Worker calls by worker.prices",
 }
 SHARES: Mapping[str, str] = {
     f"stop/{stop}": f"share of trajectories that stopped as {stop}" for stop in STOPS
@@ -97,6 +109,7 @@ def summarise(
     }
     if expected:
         result["drop_rate"] = (masked + expected - count) / expected
+    result |= _reading(trajectories)
     for name, (_, value) in MEANS.items():
         values = [v for t in trajectories if (v := value(t)) is not None]
         if values:
@@ -109,3 +122,18 @@ def summarise(
         for kind in ERRORS:
             result[f"errors/{kind}"] = sum(t.errors.get(kind, 0) for t in trajectories) / count
     return {prefix + name: float(value) for name, value in result.items()}
+
+
+def _reading(trajectories: Sequence[TrajectoryFacts]) -> dict[str, float]:
+    """What reading cost, beside the least it could; nothing where no Worker reports tokens."""
+    computed = sum(t.worker_prompt_tokens - t.worker_cached_tokens for t in trajectories)
+    distinct = {(t.context, shard): n for t in trajectories for shard, n in t.shards.items()}
+    if not computed or not distinct:
+        return {}
+    shards = sum(distinct.values())
+    return {
+        "worker_computed_tokens": computed,
+        "worker_shard_tokens": shards,
+        "worker_reads": computed / shards,
+        "worker_dollars_sum": sum(t.worker_dollars for t in trajectories),
+    }

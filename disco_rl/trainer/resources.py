@@ -14,8 +14,6 @@ from disco_rl.trainer.reward_bridge import Scorer
 from disco_rl.trainer.server_driver import ChatEncoder
 from disco_rl.trainer.settings import TrainerSettings
 
-_POOL_KEYS = ("max_concurrency", "max_findings")
-
 
 @dataclass(frozen=True)
 class Resources:
@@ -33,17 +31,20 @@ class Resources:
     def build(cls, config: Any, tokenizer: Any) -> "Resources":
         """From the composed config. Raises `ValueError` or `OSError` naming what is missing."""
         from disco_rl.data.store import ContextStore
-        from disco_rl.engine.workers import build_worker
+        from disco_rl.engine.workers import build_pool
 
         settings = TrainerSettings.from_config(config)
-        worker = _plain(config.worker)
-        limits = {key: worker.pop(key) for key in _POOL_KEYS if key in worker}
         driver = _plain(config.driver)
         prompts = load_prompts(driver.pop("prompts", "full"))
+        processes = int(config.actor_rollout_ref.rollout.agent.num_workers)
         kwargs = config.data.get("apply_chat_template_kwargs") or {}
         return cls(
             contexts=ContextStore(settings.context_store),
-            pool=WorkerPool(build_worker(worker), **limits),
+            pool=build_pool(
+                _plain(config.worker),
+                faults=_plain(config.get("faults") or {}),
+                processes=processes,
+            ),
             scorer=Scorer.from_config(_plain(config.judge), _plain(config.disco.reward)),
             encoder=ChatEncoder(tokenizer, kwargs),
             episode=EpisodeConfig(prompts, **driver, **_plain(config.episode)),

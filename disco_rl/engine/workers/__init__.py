@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import MISSING, fields
 from typing import Any
 
+from disco_rl.engine.faults import Faults
+from disco_rl.engine.pool import WorkerPool
 from disco_rl.engine.protocols import Worker
 from disco_rl.engine.workers.chat import ChatWorker, ChatWorkerConfig
 from disco_rl.engine.workers.retriever import Retriever, RetrieverConfig
@@ -13,6 +15,26 @@ WORKERS: dict[str, tuple[Any, Any]] = {
     "chat": (ChatWorker, ChatWorkerConfig),
 }
 """By `kind`: the Worker and its config."""
+
+
+POOL_KEYS = ("max_concurrency", "max_findings", "overcommit")
+
+
+def build_pool(
+    config: Mapping[str, Any], *, faults: Mapping[str, Any] | None = None, processes: int = 1
+) -> WorkerPool:
+    """The pool of a config group `worker`, for one of so many processes that share its servers.
+
+    `faults` are the fields of `Faults`. Raises `ValueError` naming what is unknown or missing.
+    """
+    worker = dict(config)
+    worker.pop("serve", None)  # `disco-rl serve workers` reads it
+    limits = {key: worker.pop(key) for key in POOL_KEYS if key in worker}
+    if "slots" in worker:
+        worker["slots"] = -(-worker["slots"] // processes)
+    return WorkerPool(
+        build_worker(worker), processes=processes, faults=Faults(**faults or {}), **limits
+    )
 
 
 def build_worker(config: Mapping[str, Any]) -> Worker:

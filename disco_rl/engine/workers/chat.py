@@ -1,12 +1,18 @@
 """The chat Worker: a small language model behind any OpenAI-compatible endpoint."""
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
 from typing import Any
 
 from disco_rl.core.shards import Context
-from disco_rl.engine.protocols import Message, ModelError, Quote, Scan
+from disco_rl.engine.protocols import BadReplyError, Message, Quote, Scan
+from disco_rl.engine.serving.calls import Calls, Text
+from disco_rl.engine.serving.disk_cache import DiskCache
+from disco_rl.engine.serving.policy import ServingPolicy
+from disco_rl.engine.serving.router import Router
+from disco_rl.engine.workers.index_store import cache_dir, digest
 from disco_rl.engine.workers.quotes import locate
 from disco_rl.prompts import load_prompts
 
@@ -31,22 +37,57 @@ SCHEMA: Mapping[str, Any] = {
 
 
 @dataclass(frozen=True)
-class ChatWorkerConfig:
-    """The endpoint and how to ask it. `sampling` goes into the request as it is.
+class Prices:
+    """Dollars a million tokens: prompt tokens computed, read from cache, and generated."""
 
-    Greedy by default, so that an identical call has an identical answer. Times in seconds.
+    prompt: float = 0.0
+    cached: float = 0.0
+    output: float = 0.0
+
+    def dollars(self, prompt: int, cached: int, output: int) -> float:
+        computed = (prompt - cached) * self.prompt
+        return (computed + cached * self.cached + output * self.output) / 1e6
+
+
+@dataclass(frozen=True)
+class ChatWorkerConfig:
+    """The endpoints and how to ask them. `sampling` goes into the request as it is.
+
+    Greedy by default, so that an identical call has an identical answer. `url` is one OpenAI base
+    or a list of them, all serving `model`. `slots` and the fields after it are those of
+    `ServingPolicy`. `cache_dir` None is `$DISCO_CACHE/worker`, else under `~/.cache`; `memo` keeps
+    so many replies in memory (0: identical calls are asked again).
     """
 
-    url: str
+    url: str | Sequence[str]
     model: str
     api_key_env: str | None = None
     prompts: str = "full"
     max_tokens: int = 512
     sampling: Mapping[str, Any] = field(default_factory=lambda: {"temperature": 0.0})
+    prices: Mapping[str, float] = field(default_factory=dict)
+    memo: int = 200_000
+    cache_dir: str | None = None
+    cache_mb: int = 2048
+    kv_tokens: int | None = None
+    slots: int = 64
     deadline_s: float = 300.0
     attempt_s: float = 120.0
     max_attempts: int = 6
-    max_connections: int = 256
+    eject_after: int = 3
+    probe_s: float = 5.0
+    hedge_s: float | None = None
+
+    @property
+    def urls(self) -> tuple[str, ...]:
+        return (self.url,) if isinstance(self.url, str) else tuple(self.url)
+
+    @property
+    def policy(self) -> ServingPolicy:
+        known = {f.name for f in fields(ServingPolicy)}
+        return ServingPolicy(
+            **{f.name: getattr(self, f.name) for f in fields(self) if f.name in known}
+        )
 
 
 class ChatWorker:
@@ -54,68 +95,112 @@ class ChatWorker:
 
     def __init__(self, config: ChatWorkerConfig):
         # aiohttp arrives with the Worker that needs it.
-        from disco_rl.clients.chat import ChatClient
+        from disco_rl.clients.backend import ChatBackend
+        from disco_rl.clients.chat import ChatReply, Usage
         from disco_rl.clients.http import Endpoint
 
         self.config = config
         self._prompts = load_prompts(config.prompts)
-        self._client = ChatClient(
-            Endpoint(
-                config.url,
-                config.model,
-                config.api_key_env,
-                deadline_s=config.deadline_s,
-                attempt_s=config.attempt_s,
-                max_attempts=config.max_attempts,
-                max_connections=config.max_connections,
+        self._prices = Prices(**config.prices)
+        self.backends = [
+            ChatBackend(
+                Endpoint(url, config.model, config.api_key_env, max_connections=config.slots),
+                max_tokens=config.max_tokens,
+                sampling=config.sampling,
+                schema=SCHEMA,
             )
+            for url in config.urls
+        ]
+        kv = config.kv_tokens
+        self.router: Router[Any, Any] = Router(
+            self.backends, config.policy, kv and kv // len(self.backends)
         )
+        root = Path(config.cache_dir).expanduser() if config.cache_dir else cache_dir("worker")
+        size = config.cache_mb * 2**20
+        disk = DiskCache(root / "replies.sqlite", size) if size and config.memo else None
+        whole = Text[Any](
+            lambda reply: None if reply.finish == "length" else reply.text,
+            lambda text: ChatReply(text, "stop", Usage()),
+        )
+        self._calls = Calls(self.router, whole, config.memo, disk)
+        # What a reply depends on, beside the shard and the instruction.
+        shape = [self._prompts.texts["worker"], SCHEMA, dict(config.sampling), config.max_tokens]
+        self._key = digest(config.model, json.dumps(shape, sort_keys=True))
 
     def messages(self, instruction: str, text: str) -> list[Message]:
         """The prompt. The shard comes first, so that a server's prefix cache serves all calls."""
         content = self._prompts.render("worker", shard=text, instruction=instruction)
         return [{"role": "user", "content": content}]
 
+    def outage(self) -> float:
+        """Seconds so far in which every endpoint was down."""
+        return self.router.outage()
+
+    async def kv_tokens(self) -> int | None:
+        """What the endpoints' caches hold together: as set, else by their own report.
+
+        None where one of them reports nothing. What is found also bounds what counts as read.
+        """
+        total = self.config.kv_tokens
+        if total is None:
+            reports = [await backend.kv_tokens() for backend in self.backends]
+            known = [tokens for tokens in reports if tokens]
+            if len(known) < len(reports):
+                return None
+            total = sum(known)
+        self.router.set_kv_tokens(total // len(self.backends))
+        return total
+
     async def scan(self, instruction: str, context: Context, shard: int) -> Scan:
-        text = context.read(shard)
-        reply = await self._client.complete(
-            self.messages(instruction, text),
-            max_tokens=self.config.max_tokens,
-            sampling=self.config.sampling,
-            schema=SCHEMA,
+        read = digest(context.read(shard))
+        reply, receipt = await self._calls.ask(
+            digest(self._key, read, instruction),
+            read,
+            context.shards[shard].n_tokens,
+            # Made when its turn comes: a call that waits holds no text.
+            lambda: self.messages(instruction, context.read(shard)),
         )
+        spent = Scan((), memo_hit=receipt is None)
+        if receipt is not None:
+            used = reply.usage
+            dollars = self._prices.dollars(used.prompt, used.cached, used.completion)
+            spent = Scan(
+                (), used.prompt, used.cached, used.completion, dollars=dollars, **vars(receipt)
+            )
         if reply.finish == "length":
-            raise self._malformed(f"cut off at worker.max_tokens={self.config.max_tokens}")
-        quotes = tuple(_quote(q, text) for q in self._parse(reply.text))
-        usage = reply.usage
-        return Scan(quotes, usage.prompt, usage.cached, usage.completion)
+            raise self._malformed(f"cut off at worker.max_tokens={self.config.max_tokens}", spent)
+        text = context.read(shard)
+        quotes = tuple(_quote(q, text) for q in self._parse(reply.text, spent))
+        return replace(spent, quotes=quotes)
 
     async def close(self) -> None:
-        await self._client.close()
+        await self._calls.close()
 
-    def _parse(self, reply: str) -> list[str]:
+    def _parse(self, reply: str, spent: Scan = Scan(())) -> list[str]:
         """The distinct quotes of a reply, in order; [] only where it says that nothing is found."""
         try:
             data = json.loads(reply)
         except ValueError as error:
-            raise self._malformed(f"not JSON: {reply[:80]!r}") from error
+            raise self._malformed(f"not JSON: {reply[:80]!r}", spent) from error
         found = data.get("found") if isinstance(data, dict) else None
         quotes = data.get("quotes") if isinstance(data, dict) else None
         if not isinstance(found, bool) or not isinstance(quotes, list):
-            raise self._malformed(f"not of the schema: {reply[:80]!r}")
+            raise self._malformed(f"not of the schema: {reply[:80]!r}", spent)
         texts = [q.get("text") if isinstance(q, dict) else None for q in quotes]
         if not all(isinstance(text, str) for text in texts):
-            raise self._malformed(f"a quote without text: {reply[:80]!r}")
+            raise self._malformed(f"a quote without text: {reply[:80]!r}", spent)
         kept = [text for text in dict.fromkeys(texts) if text and text.strip()]
         if found and not kept:
-            raise self._malformed("it says found, and quotes nothing")
+            raise self._malformed("it says found, and quotes nothing", spent)
         return kept if found else []
 
-    def _malformed(self, why: str) -> ModelError:
-        return ModelError(
-            f"worker {self.config.model!r} at {self._client.endpoint.name}: reply {why}; check "
-            "that the server constrains decoding to the JSON schema, or raise worker.max_tokens"
+    def _malformed(self, why: str, spent: Scan) -> BadReplyError:
+        error = BadReplyError(
+            f"worker {self.config.model!r}: reply {why}; check that the server constrains decoding "
+            "to the JSON schema, or raise worker.max_tokens"
         )
+        error.spent = spent
+        return error
 
 
 def _quote(quote: str, text: str) -> Quote:

@@ -5,11 +5,9 @@ import logging
 import os
 import shutil
 import tempfile
-import threading
-from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 _LOG = logging.getLogger(__name__)
 V = TypeVar("V")
@@ -25,11 +23,12 @@ def digest(*parts: str | bytes) -> str:
     return state.hexdigest()
 
 
-def default_cache_dir() -> Path:
-    """`$DISCO_CACHE/retriever`, else under `$XDG_CACHE_HOME`, else under `~/.cache`."""
+def cache_dir(part: str) -> Path:
+    """`$DISCO_CACHE/<part>`, else under `$XDG_CACHE_HOME`, else under `~/.cache`."""
     if root := os.environ.get("DISCO_CACHE"):
-        return Path(root) / "retriever"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "disco_rl/retriever"
+        return Path(root) / part
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return home / "disco_rl" / part
 
 
 class IndexStore:
@@ -69,33 +68,3 @@ class IndexStore:
     def drop(self, key: str) -> None:
         """Removes a folder that can't be read."""
         shutil.rmtree(self.root / key[:2] / key, ignore_errors=True)
-
-
-class Lru(Generic[V]):
-    """Values by key, the least recently used dropped once the weights exceed `limit`."""
-
-    def __init__(self, limit: int):
-        self._limit = limit
-        self._total = 0
-        self._items: OrderedDict[Hashable, tuple[V, int]] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def get(self, key: Hashable) -> V | None:
-        with self._lock:
-            if key not in self._items:
-                return None
-            self._items.move_to_end(key)
-            return self._items[key][0]
-
-    def put(self, key: Hashable, value: V, weight: int = 1) -> None:
-        """Keeps `value`; the newest one stays even where it alone exceeds the limit."""
-        with self._lock:
-            if key in self._items:
-                self._total -= self._items.pop(key)[1]
-            self._items[key] = (value, weight)
-            self._total += weight
-            while self._total > self._limit and len(self._items) > 1:
-                self._total -= self._items.popitem(last=False)[1][1]
-
-    def __len__(self) -> int:
-        return len(self._items)

@@ -13,10 +13,11 @@ from pathlib import Path
 import numpy as np
 
 from disco_rl.core.shards import Context
+from disco_rl.engine.lru import Lru
 from disco_rl.engine.protocols import Quote, Scan
 from disco_rl.engine.workers.context_index import ContextIndex, open_index
 from disco_rl.engine.workers.dense import Encoder, TextEncoder, require_model
-from disco_rl.engine.workers.index_store import IndexStore, Lru, default_cache_dir, digest
+from disco_rl.engine.workers.index_store import IndexStore, cache_dir, digest
 from disco_rl.engine.workers.lexical import Match
 from disco_rl.engine.workers.passages import PassageRule, split
 
@@ -35,6 +36,8 @@ class RetrieverConfig:
     and at least `relative` (None: likewise) of the best score in the whole context, so that what
     is nearly the thing is dropped where the thing itself stands. `passage_words` 0 means
     sentences. `max_passages` bounds what stays in memory, in passages of contexts.
+    `embeddings_url` names an OpenAI-compatible endpoint that takes the place of MiniLM;
+    `query_prefix` is what its model wants before a query.
     """
 
     ranker: str = "bm25"
@@ -45,6 +48,10 @@ class RetrieverConfig:
     headings: bool = True
     cache_dir: str | None = None
     max_passages: int = 1_000_000
+    embeddings_url: str | None = None
+    embeddings_model: str = ""
+    api_key_env: str | None = None
+    query_prefix: str = ""
 
     def __post_init__(self) -> None:
         if self.ranker not in THRESHOLDS:
@@ -60,6 +67,8 @@ class Retriever:
         self, config: RetrieverConfig = RetrieverConfig(), *, encoder: TextEncoder | None = None
     ):
         """`encoder` takes the place of MiniLM for the dense ranker."""
+        if config.embeddings_url and encoder is None:
+            encoder = _served(config)
         if config.ranker != "bm25" and encoder is None:
             require_model()
         self.config = config
@@ -67,7 +76,7 @@ class Retriever:
         self.threshold = default if config.threshold is None else config.threshold
         self._relative = relative if config.relative is None else config.relative
         self._rule = PassageRule(config.passage_words, config.headings)
-        root = Path(config.cache_dir).expanduser() if config.cache_dir else default_cache_dir()
+        root = Path(config.cache_dir).expanduser() if config.cache_dir else cache_dir("retriever")
         self._store = IndexStore(root)
         self._indexes: Lru[ContextIndex] = Lru(config.max_passages)
         self._matches: Lru[Match] = Lru(config.max_passages)
@@ -139,7 +148,7 @@ class Retriever:
         return Scan(tuple(quotes))
 
     def _cosine(self, instruction: str, context: Context, index: ContextIndex) -> np.ndarray:
-        query = self._encoder.encode([instruction])[0]
+        query = self._encoder.encode([self.config.query_prefix + instruction])[0]
         cosine = [np.empty(0, np.float32)]
         for shard, heading in enumerate(index.headings):
             if index.offsets[shard] < index.offsets[shard + 1]:  # else it has no passages
@@ -170,6 +179,15 @@ class Retriever:
         halves = self._encoder.encode(texts).astype(np.float16)
         self._store.write(key, lambda folder: np.save(folder / "vectors.npy", halves))
         return halves.astype(np.float32)
+
+
+def _served(config: RetrieverConfig) -> TextEncoder:
+    from disco_rl.clients.embeddings import EndpointEncoder
+    from disco_rl.clients.http import Endpoint
+
+    assert config.embeddings_url
+    point = Endpoint(config.embeddings_url, config.embeddings_model, config.api_key_env)
+    return EndpointEncoder(point)
 
 
 def _reciprocal(scores: np.ndarray) -> np.ndarray:

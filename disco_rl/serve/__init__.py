@@ -1,0 +1,1 @@
+"""Starts model servers for the Workers, watches over them and stops them."""

@@ -1,0 +1,169 @@
+"""`bench_workers.py real`: what reading costs on real llama.cpp servers, ours beside naive."""
+
+import asyncio
+import json
+import random
+import time
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from disco_rl.clients.chat import ChatClient
+from disco_rl.clients.http import Endpoint
+from disco_rl.core.plan import NarrowAction
+from disco_rl.core.shards import Shard, TextContext
+from disco_rl.core.trajectory import WorkerUsage
+from disco_rl.engine.workers import build_pool
+from disco_rl.engine.workers.chat import SCHEMA
+from disco_rl.prompts import load_prompts
+from disco_rl.serve.commands import ServeConfig, servers
+from disco_rl.serve.supervisor import Supervisor
+
+SENTENCE = (
+    "the mill by the river was built for a family of weavers who came from the north and sold "
+    "cloth at the market of the old town until the flood took the bridge and the road was lost"
+)
+COUNTER = "llamacpp:prompt_tokens_total"
+
+
+class LlamaPool:
+    """llama.cpp servers under `serve workers`' own supervisor, and their counters."""
+
+    def __init__(self, gguf: str, replicas: int, context: int, port: int, logs: Path):
+        config = ServeConfig(gguf, "llamacpp", replicas, port=port, context=context, logs=str(logs))
+        self._servers = servers(config, "bench")
+        self._supervisor = Supervisor(self._servers, logs, config.startup_s, 0)
+        self._stop = asyncio.Event()
+        self.urls = [server.url for server in self._servers]
+
+    async def __aenter__(self) -> "LlamaPool":
+        ready = asyncio.Event()
+        self._task = asyncio.ensure_future(self._supervisor.run(ready.set, self._stop))
+        waiting = asyncio.ensure_future(ready.wait())
+        await asyncio.wait({self._task, waiting}, return_when=asyncio.FIRST_COMPLETED)
+        waiting.cancel()
+        if self._task.done():
+            await self._task
+        self._session = aiohttp.ClientSession()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._session.close()
+        self._stop.set()
+        await self._task
+
+    async def computed(self) -> int:
+        """Prompt tokens computed so far, by the servers' own counters."""
+        total = 0
+        for url in self.urls:
+            async with self._session.get(url.removesuffix("/v1") + "/metrics") as reply:
+                lines = (await reply.text()).splitlines()
+            total += sum(int(line.split()[1]) for line in lines if line.startswith(COUNTER + " "))
+        return total
+
+    async def tokens(self, text: str) -> int:
+        url = self.urls[0].removesuffix("/v1") + "/tokenize"
+        async with self._session.post(url, json={"content": text}) as reply:
+            return len((await reply.json())["tokens"])
+
+
+async def _context(pool: LlamaPool, shards: int, size: int) -> TextContext:
+    rng, words = random.Random(0), SENTENCE.split()
+    text, cut = "", []
+    for index in range(shards):
+        start, end = len(text), len(text)
+        while True:
+            sentence = " ".join(rng.choices(words, k=40)).capitalize() + ". "
+            tokens = await pool.tokens(text[start:] + sentence)
+            if tokens > size:
+                break
+            text += sentence
+            end = len(text)
+        cut.append(Shard(index, start, end, await pool.tokens(text[start:end])))
+    return TextContext("bench", text, tuple(cut))
+
+
+def instructions(trajectories: int, each: int) -> list[list[str]]:
+    """All different: what the memo would save comes on top."""
+    return [
+        [f"Find who sold cloth number {t * each + i}." for i in range(each)]
+        for t in range(trajectories)
+    ]
+
+
+async def _ours(pool: LlamaPool, context: TextContext, args: Any) -> WorkerUsage:
+    config = {"kind": "chat", "model": "bench", "url": pool.urls, "prompts": "brief"}
+    config |= {"cache_mb": 0, "slots": 1, "max_tokens": args.max_tokens, "attempt_s": 600.0}
+    workers, usage = build_pool(config | {"deadline_s": 3600.0}), WorkerUsage()
+    await asyncio.gather(
+        *(
+            workers.run(NarrowAction(f"n{t}-{i}", text), context, usage)
+            for t, texts in enumerate(instructions(args.trajectories, args.instructions))
+            for i, text in enumerate(texts)
+        )
+    )
+    await workers.close()
+    if usage.lost:
+        raise RuntimeError(f"{usage.lost} calls were lost")
+    return usage
+
+
+async def _naive(pool: LlamaPool, context: TextContext, args: Any) -> None:
+    """The instruction first, any endpoint, every call made."""
+    slots = asyncio.Semaphore(len(pool.urls))
+    clients = [
+        ChatClient(Endpoint(url, "bench", attempt_s=600.0, deadline_s=3600.0)) for url in pool.urls
+    ]
+    prompts = load_prompts("brief")
+
+    async def ask(number: int, instruction: str, shard: int) -> None:
+        # The very words of our prompt, so that only their order differs.
+        head, tail = prompts.render("worker", shard="\0", instruction=instruction).split("\0")
+        content = f"{tail.strip()}\n\n{head}{context.read(shard)}"
+        async with slots:
+            await clients[number % len(clients)].complete(
+                [{"role": "user", "content": content}],
+                max_tokens=args.max_tokens,
+                sampling={"temperature": 0.0},
+                schema=SCHEMA,
+            )
+
+    calls = [
+        (text, shard)
+        for texts in instructions(args.trajectories, args.instructions)
+        for text in texts
+        for shard in range(len(context.shards))
+    ]
+    await asyncio.gather(*(ask(i, *call) for i, call in enumerate(calls)))
+    for client in clients:
+        await client.close()
+
+
+async def real(args: Any) -> dict[str, Any]:
+    """Computed prefill tokens over distinct shard tokens, by the servers' own counters."""
+    result: dict[str, Any] = {
+        "trajectories": args.trajectories,
+        "instructions": args.instructions,
+        "replicas": args.replicas,
+        "gguf": Path(args.gguf).name,
+    }
+    for arm in args.arms:
+        pool = LlamaPool(args.gguf, args.replicas, args.size + 512, args.port, Path(args.logs))
+        async with pool:  # fresh servers an arm: nothing is cached
+            context = await _context(pool, args.shards, args.size)
+            distinct = sum(shard.n_tokens for shard in context.shards)
+            result |= {"shards": len(context.shards), "shard_tokens": distinct}
+            before, began = await pool.computed(), time.perf_counter()
+            usage = await (_ours if arm == "ours" else _naive)(pool, context, args)
+            computed = await pool.computed() - before
+            result[arm] = {
+                "computed_tokens": computed,
+                "reads": round(computed / distinct, 3),
+                "seconds": round(time.perf_counter() - began, 1),
+            }
+            if usage is not None:
+                ledger = usage.prompt_tokens - usage.cached_tokens
+                result[arm]["ledger_computed_tokens"] = ledger  # as the replies reported them
+    print(json.dumps(result, indent=2))
+    return result

@@ -1,0 +1,190 @@
+"""`bench_workers.py replay`: a step's Worker calls through the pool's own scheduling, on a virtual
+clock and simulated servers."""
+
+import asyncio
+import json
+import math
+import random
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from _simulated_server import Call, Machine, SimulatedServer, Used
+from _virtual_time import run
+from omegaconf import OmegaConf
+
+from disco_rl.engine.serving.admission import Admission
+from disco_rl.engine.serving.calls import Calls, Text
+from disco_rl.engine.serving.policy import ServingPolicy
+from disco_rl.engine.serving.router import Router
+from disco_rl.engine.tasks import gather
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Seconds before and after the lookups, and their instructions."""
+
+    plan_s: float
+    answer_s: float
+    instructions: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Question:
+    """Shard sizes in tokens, and the stages of each trajectory."""
+
+    name: str
+    shards: tuple[int, ...]
+    trajectories: tuple[tuple[Stage, ...], ...]
+
+
+@dataclass(frozen=True)
+class Arm:
+    """What of the pool is on. `overcommit` 0: every question enters at once."""
+
+    name: str
+    shard_first: bool = True
+    affinity: bool = True
+    gate: bool = True
+    memo: bool = True
+    overcommit: float = 0.0
+    host: bool = False
+
+
+def workload(config: Any) -> list[Question]:
+    """The same for every arm."""
+    rng = random.Random(config.seed)
+    counts, weights = zip(*config.stages.items(), strict=True)
+
+    def seconds(spread: Any) -> float:
+        return spread.median * math.exp(rng.gauss(0.0, spread.sigma))
+
+    def stage(index: int) -> Stage:
+        # One of a few names that trajectories share, or one of its own.
+        texts = (
+            f"{index} common {rng.randrange(config.narrow)}"
+            if rng.random() < config.same
+            else f"{index} own {rng.random()}"
+            for _ in range(config.narrow)
+        )
+        return Stage(seconds(config.plan_s), seconds(config.answer_s), tuple(texts))
+
+    questions = []
+    for number in range(config.questions):
+        length = config.lengths[number % len(config.lengths)]
+        trajectories = tuple(
+            tuple(stage(i) for i in range(rng.choices(counts, weights)[0]))
+            for _ in range(config.trajectories)
+        )
+        shards = (config.shard,) * (length // config.shard)
+        questions.append(Question(f"q{number}", shards, trajectories))
+    rng.shuffle(questions)
+    return questions
+
+
+async def step(config: Any, questions: list[Question], arm: Arm) -> dict[str, Any]:
+    """One step under `arm`: seconds on the virtual clock and tokens of the servers."""
+    distinct = sum(sum(question.shards) for question in questions)
+    kv = int(distinct * config.kv_share / config.endpoints)
+    machine = Machine(
+        config.prefill,
+        config.decode,
+        config.batch,
+        kv,
+        int(kv * config.host_factor) if arm.host else 0,
+        config.load,
+    )
+    servers = [SimulatedServer(f"s{i}", machine) for i in range(config.endpoints)]
+    never = 1e9
+    policy = ServingPolicy(
+        config.slots, never, never, gate=arm.gate, affinity=arm.affinity and arm.shard_first
+    )
+    held = kv + machine.host_tokens
+    router: Router[Call, Used] = Router(servers, policy, held)
+    calls = Calls(router, Text(lambda _: "", lambda _: Used(0, 0, 0)), arm.memo * 10**7)
+    capacity = int(held * config.endpoints * arm.overcommit) or None
+    admission = Admission(capacity)
+
+    async def look_up(question: Question, shard: int, instruction: str) -> None:
+        name = f"{question.name}/{shard}"
+        outputs = config.output_tokens
+        found = random.Random(f"{name} {instruction}").random() < outputs.share_found
+        request = Call(
+            name if arm.shard_first else None,
+            question.shards[shard],
+            config.own_tokens,
+            outputs.found if found else outputs.nothing,
+        )
+        await calls.ask(f"{name} {instruction}", name, question.shards[shard], request)
+
+    async def trajectory(question: Question, stages: tuple[Stage, ...]) -> None:
+        async with admission.admit(question.name, sum(question.shards)):
+            for stage in stages:
+                await asyncio.sleep(stage.plan_s)
+                await gather(
+                    [
+                        look_up(question, shard, instruction)
+                        for instruction in stage.instructions
+                        for shard in range(len(question.shards))
+                    ]
+                )
+                await asyncio.sleep(stage.answer_s)
+
+    await gather([trajectory(q, stages) for q in questions for stages in q.trajectories])
+    seconds = asyncio.get_running_loop().time()
+    await calls.close()
+    computed = sum(server.computed for server in servers)
+    cached = sum(server.cached for server in servers)
+    return {
+        "step_s": round(seconds),
+        "computed_tokens": computed,
+        "reads": round(computed / distinct, 2),
+        "cache_hit_rate": round(cached / (computed + cached), 3),
+        "calls_served": sum(server.calls for server in servers),
+        "prefill_busy": round(sum(s.prefill_s for s in servers) / len(servers) / seconds, 2),
+    }
+
+
+def bound(config: Any, questions: list[Question]) -> dict[str, Any]:
+    """No step can be faster: the slowest trajectory's thinking, or reading every shard once."""
+    thinking = max(
+        sum(stage.plan_s + stage.answer_s for stage in stages)
+        for question in questions
+        for stages in question.trajectories
+    )
+    distinct = sum(sum(question.shards) for question in questions)
+    reading = distinct / (config.prefill * config.endpoints)
+    return {
+        "driver_s": round(thinking),
+        "reading_s": round(reading),
+        "bound_s": round(max(thinking, reading)),
+        "shard_tokens": distinct,
+    }
+
+
+def arms(config: Any) -> list[Arm]:
+    return [
+        Arm("naive", shard_first=False, affinity=False, gate=False, memo=False),
+        Arm("affinity", gate=False, memo=False),
+        Arm("affinity + gate", memo=False),
+        Arm("+ memo"),
+        *(Arm(f"+ admission x{over:g}", overcommit=over) for over in config.overcommit),
+        Arm("+ memo + host cache", host=True),
+        Arm("+ admission + host cache", overcommit=1.0, host=True),
+    ]
+
+
+def replay(config_file: str, overrides: list[str], chosen: list[str]) -> None:
+    """Prints one JSON object a line: the bound, then each arm beside it."""
+    config = OmegaConf.merge(OmegaConf.load(config_file), OmegaConf.from_dotlist(overrides))
+    questions = workload(config)
+    least = bound(config, questions)
+    print(json.dumps({"questions": len(questions), **least}), flush=True)
+    for arm in arms(config):
+        if chosen and arm.name not in chosen:
+            continue
+        began = time.process_time()
+        result = run(step(config, questions, arm))
+        over = round(result["step_s"] / least["bound_s"], 2)
+        cpu = round(time.process_time() - began, 1)
+        print(json.dumps({"arm": arm.name, **result, "over_bound": over, "cpu_s": cpu}), flush=True)
