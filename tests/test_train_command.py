@@ -78,8 +78,9 @@ def test_check_stops_before_the_launch(inputs: list[str], launched: list[Any]) -
         ("disco.context_store=/nowhere/contexts", "disco.context_store=/nowhere/contexts"),
         ("actor_rollout_ref.model.path=/nowhere/model", "make driver"),
         ("reward=paper disco.reward.accuracy=0", "weight above 0"),
-        ("judge.name=mtach", "known: ['match']"),
+        ("judge.name=mtach", "known: ['llm', 'match']"),
         ("worker=chat", "worker.model, worker.url"),
+        ("judge=llm", "judge.model, judge.url"),
         ("+worker.api_key=sk-1", "worker.api_key holds a secret"),
     ],
 )

@@ -8,9 +8,11 @@ from disco_rl.rewards.judge import (
     JudgeError,
     MatchJudge,
     Verdict,
-    build_judge,
     said,
 )
+from disco_rl.rewards.judges import build_judge
+from disco_rl.rewards.ledger import JudgeLedger, charged_to
+from disco_rl.rewards.llm_judge import LLMJudge, LLMJudgeConfig
 from disco_rl.rewards.parts import (
     PRESETS,
     Abstention,
@@ -30,6 +32,9 @@ __all__ = [
     "Failure",
     "Judge",
     "JudgeError",
+    "JudgeLedger",
+    "LLMJudge",
+    "LLMJudgeConfig",
     "MatchJudge",
     "Part",
     "RewardCheckError",
@@ -39,6 +44,7 @@ __all__ = [
     "Value",
     "Verdict",
     "build_judge",
+    "charged_to",
     "check_separates",
     "cited_findings",
     "evidence_score",
