@@ -1,7 +1,8 @@
 """What a trajectory earns: accuracy, format and evidence, kept apart and summed once."""
 
+from disco_rl.rewards.attribution import EvidenceReport, Fate, HopFate, evidence_report
 from disco_rl.rewards.dry_run import RewardCheckError, Separation, check_separates
-from disco_rl.rewards.evidence import EvidenceScore, cited_findings, evidence_score
+from disco_rl.rewards.evidence import EvidenceScore, cited_findings, evidence_score, span_score
 from disco_rl.rewards.format import format_share
 from disco_rl.rewards.judge import (
     Judge,
@@ -28,8 +29,11 @@ from disco_rl.rewards.score import score
 __all__ = [
     "PRESETS",
     "Abstention",
+    "EvidenceReport",
     "EvidenceScore",
     "Failure",
+    "Fate",
+    "HopFate",
     "Judge",
     "JudgeError",
     "JudgeLedger",
@@ -47,9 +51,11 @@ __all__ = [
     "charged_to",
     "check_separates",
     "cited_findings",
+    "evidence_report",
     "evidence_score",
     "format_share",
     "said",
     "score",
+    "span_score",
     "weights_from",
 ]

@@ -100,9 +100,7 @@ async def test_a_contentless_reply_is_wrong_without_asking(reply: str) -> None:
 
 async def test_an_opener_that_is_the_gold_answer_is_asked_about() -> None:
     async with judging(gullible) as (judge, _):
-        assert (
-            await judge.verdict("Which album?", ["Solution"], "solution") is Verdict.YES
-        )
+        assert await judge.verdict("Which album?", ["Solution"], "solution") is Verdict.YES
 
 
 @pytest.mark.parametrize("reply", INSTRUCTIONS)
