@@ -1,7 +1,7 @@
 """What a trajectory earns: accuracy, format and evidence, kept apart and summed once."""
 
 from disco_rl.rewards.attribution import EvidenceReport, Fate, HopFate, evidence_report
-from disco_rl.rewards.dry_run import RewardCheckError, Separation, check_separates
+from disco_rl.rewards.check import RewardCheck, RewardCheckError, reward_check, wilson
 from disco_rl.rewards.evidence import EvidenceScore, cited_findings, evidence_score, span_score
 from disco_rl.rewards.format import format_share
 from disco_rl.rewards.judge import (
@@ -41,21 +41,22 @@ __all__ = [
     "LLMJudgeConfig",
     "MatchJudge",
     "Part",
+    "RewardCheck",
     "RewardCheckError",
     "RewardParts",
     "RewardWeights",
-    "Separation",
     "Value",
     "Verdict",
     "build_judge",
     "charged_to",
-    "check_separates",
     "cited_findings",
     "evidence_report",
     "evidence_score",
     "format_share",
+    "reward_check",
     "said",
     "score",
     "span_score",
     "weights_from",
+    "wilson",
 ]

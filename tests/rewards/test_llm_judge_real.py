@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from disco_rl.rewards import Verdict
+from disco_rl.rewards import Verdict, reward_check
 from tests.clients.llama import start
 from tests.clients.scripted import serve, status
+from tests.rewards.build import sample
 from tests.rewards.endpoint import judge_at
 
 PATIENT = {"attempt_s": 120.0, "deadline_s": 240.0, "max_tokens": 24}
@@ -44,3 +45,14 @@ async def test_the_real_server_takes_over_from_a_broken_one(llama: str) -> None:
         assert await judge.supports("Where?", "Oslo", ["Varo Kelin was born in Oslo."]) in Verdict
         await judge.close()
     assert (judge.ledger.failovers, judge.ledger.errors) == (1, 0)
+
+
+@pytest.mark.slow
+async def test_reward_check_refuses_a_judge_that_cannot_judge(llama: str) -> None:
+    """It always says the same, so that either gold answers are wrong or wrong ones right."""
+    judge = judge_at(llama, **PATIENT)
+    rows = [sample((name,), index=i) for i, name in enumerate(["Ada Vey", "Tom Roe"])]
+    seen = await reward_check(rows, judge)
+    await judge.close()
+    assert seen.problems and not any("the judge failed" in why for why in seen.problems)
+    assert judge.ledger.errors == 0 and sum(o.n for o in seen.outcomes.values()) == 16
