@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from disco_rl.core.plan import PlanErrorKind
 from disco_rl.core.replies import ReplyErrorKind
 from disco_rl.core.trajectory import StopReason
+from disco_rl.trainer import watch
 from disco_rl.trainer.facts import TrajectoryFacts
 
 Of = Callable[[TrajectoryFacts], float | None]
@@ -106,6 +107,7 @@ TRAINING: Mapping[str, str] = {
     "disco/update_skipped": "1 where no trajectory was usable, so that nothing was updated",
     "disco/logprob_diff_max": "largest |rollout - trainer| log-probability of a sampled token",
     "disco/logprob_diff_max_run": "the same, over the run since it was started",
+    **watch.METRICS,
 }
 
 
