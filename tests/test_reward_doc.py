@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from disco_rl.config import compose
 from disco_rl.core.sample import Hop
 from disco_rl.rewards import (
     PRESETS,
@@ -14,7 +15,10 @@ from disco_rl.rewards import (
     evidence_score,
     format_share,
 )
+from disco_rl.rewards.check import LEAST, MOST, MOST_ERRORS
+from disco_rl.rewards.probes import Kind
 from disco_rl.trainer.metrics import MEANS
+from disco_rl.trainer.watch import METRICS, WatchSettings
 from tests.rewards.build import call, finding
 
 PAGE = (Path(__file__).resolve().parents[1] / "docs" / "reward.md").read_text(encoding="utf-8")
@@ -80,5 +84,22 @@ def test_evidence() -> None:
 def test_fates_and_metrics_exist() -> None:
     named = {row["metric"].strip("`").removeprefix("hops_") for row in table("metric")}
     assert named == {fate.value for fate in Fate}
+    alerts = {f"disco/alert/{row['alert'].strip('`')}" for row in table("alert")}
+    parts = {name for name in METRICS if name.startswith("disco/alert/saturated/")}
+    assert alerts - {"disco/alert/saturated/PART"} | parts == {
+        name for name in METRICS if name.startswith("disco/alert/")
+    }
     for name in re.findall(r"`(?:disco/train/)?((?:hops|judge)_\w+)`", PAGE):
         assert name in MEANS, name
+
+
+def test_bounds_of_the_check() -> None:
+    assert (LEAST[Kind.GOLD], LEAST[Kind.GOLD_QUOTES]) == (0.9, 0.5)
+    assert (MOST[Kind.OTHER], MOST[Kind.HEDGE], MOST_ERRORS) == (0.1, 0.05, 0.1)
+
+
+def test_settings_of_the_watch_are_named() -> None:
+    config = compose([]).disco.watch
+    assert set(config) == set(WatchSettings.__dataclass_fields__)
+    for name in config:
+        assert f"`{name}`" in PAGE, name

@@ -93,5 +93,5 @@ class _GoldQuotes:
         for hop in sample.hops:
             text = "".join(context.read(shard) for shard in hop.shard_ids)
             start = context.shards[hop.shard_ids[0]].start if hop.shard_ids else 0
-            quotes.append(text[hop.span[0] - start : hop.span[1] - start])
+            quotes.append(text[max(hop.span[0] - start, 0) : max(hop.span[1] - start, 0)])
         return quotes

@@ -1,10 +1,12 @@
 """Scores a trajectory against its sample."""
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Coroutine, Sequence
+from typing import Any
 
 from disco_rl.core.sample import Sample
 from disco_rl.core.shards import Shard
 from disco_rl.core.trajectory import StopReason, Trajectory
+from disco_rl.engine.tasks import gather
 from disco_rl.rewards.evidence import cited_findings, evidence_score, span_score
 from disco_rl.rewards.format import format_share
 from disco_rl.rewards.judge import Judge, JudgeError, Verdict, said
@@ -34,8 +36,14 @@ async def score(
     if not answer:
         no_gold = Abstention("the sample names no gold hop")
         return RewardParts(Value(0.0), form, Value(0.0) if sample.hops else no_gold)
-    accuracy = await _ask(judge.verdict(sample.question, sample.answers, answer))
-    return RewardParts(accuracy, form, await _evidence(trajectory, sample, judge, answer, spans_in))
+    # Both at once, so that a judge that is down costs one deadline and not two.
+    accuracy, evidence = await gather(
+        [
+            _ask(judge.verdict(sample.question, sample.answers, answer)),
+            _evidence(trajectory, sample, judge, answer, spans_in),
+        ]
+    )
+    return RewardParts(accuracy, form, evidence)
 
 
 async def _evidence(
@@ -60,7 +68,7 @@ async def _evidence(
     return Value(found.f_beta * support.value) if isinstance(support, Value) else support
 
 
-async def _ask(verdict: Awaitable[Verdict]) -> Part:
+async def _ask(verdict: Coroutine[Any, Any, Verdict]) -> Part:
     try:
         given = await verdict
     except JudgeError as error:

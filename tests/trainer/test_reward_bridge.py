@@ -1,5 +1,6 @@
 """From a trajectory to a reward or a reason: weights, span evidence, ledger, second judge."""
 
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 from disco_rl.core.shards import Shard
 from disco_rl.rewards import JudgeError, MatchJudge, RewardWeights, Verdict
 from disco_rl.trainer.reward_bridge import Scorer
-from tests.clients.scripted import says, status
+from tests.clients.scripted import hangs, says, status
 from tests.rewards.build import call, finding, sample, stage, trajectory
 from tests.rewards.endpoint import judging
 
@@ -60,8 +61,19 @@ async def test_a_judge_that_is_down_masks_and_its_errors_are_charged() -> None:
     assert (made.judge.errors, made.judge.failed) == (2, 2)
 
 
+async def test_both_questions_are_asked_at_once() -> None:
+    async with judging(hangs(), attempt_s=0.5, deadline_s=0.5) as (judge, _):
+        began = time.monotonic()
+        made = await Scorer(judge, RewardWeights())(RIGHT, sample())
+        assert time.monotonic() - began < 0.9 and made.judge.errors == 2
+
+
 async def test_evidence_of_no_weight_needs_no_judge() -> None:
-    async with judging(says({"verdict": "yes"}), status(503)) as (judge, _):
+    async def no_support(request: Any) -> Any:
+        asked = (await request.json())["messages"][-1]["content"]
+        return await (status(503) if "evidence" in asked else says({"verdict": "yes"}))(request)
+
+    async with judging(no_support) as (judge, _):
         made = await Scorer(judge, RewardWeights(evidence=0.0))(RIGHT, sample())
     assert made.reward == 1.5 and made.masked is None and made.parts.failure is not None
 
