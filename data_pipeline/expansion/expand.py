@@ -23,6 +23,7 @@ from disco_rl.core.text import sentence_spans
 
 TOLERANCE = 0.005
 """Of the target: half of what the writer allows, since it counts where texts meet."""
+_ORDERS = 8
 _MISFITS = 64  # pages too long for a gap, one after another, before it is left
 
 
@@ -112,9 +113,7 @@ class _Expansion:
     ):
         self.hosts, self.store, self.linker = hosts.hosts, store, linker
         self.policy, self.target, self.joint, self.rng = policy, target, joint, rng
-        order = list(range(len(self.hosts)))
-        rng.shuffle(order)
-        self.order = tuple(order)
+        self.order: tuple[int, ...] = ()
         self.insertions: list[Insertion] = []
         self.n_tokens = 0
         # The hosts' own pages are used from the start.
@@ -123,32 +122,41 @@ class _Expansion:
 
     def run(self, mentions: Sequence[Sequence[Link]], host_tokens: Sequence[int]) -> None:
         self.n_tokens = sum(host_tokens)
-        gaps = self._gaps(mentions, host_tokens)
+        sites = [
+            _Site(host, None, link, 1, self._cost(link, host_tokens[host], len(one.text)))
+            for host, (one, links) in enumerate(zip(self.hosts, mentions, strict=True))
+            for link in self._allowed(one.text, links, one.evidence)
+        ]
+        gaps = self._gaps(sites)
         wanted = self.target - self.n_tokens
         if not gaps or wanted <= 0:
             return
         cuts = sorted(self.rng.random() for _ in gaps[1:])
         shares = np.diff([0.0, *cuts, 1.0])
-        for sites, share in zip(gaps, shares, strict=True):
-            self._fill(sites, min(self.n_tokens + int(share * wanted), self.target))
+        for gap, share in zip(gaps, shares, strict=True):
+            self._fill(gap, min(self.n_tokens + int(share * wanted), self.target))
         rest = deque(self._in_turn(gaps))
         self._fill(rest, self.target)
         self._cut_last(rest)
 
-    def _gaps(
-        self, mentions: Sequence[Sequence[Link]], host_tokens: Sequence[int]
-    ) -> list[deque[_Site]]:
-        """The mentions by the gap they stand in, in random order; gaps without any are left out."""
-        gaps: dict[int, list[_Site]] = {}
-        for host, links in enumerate(mentions):
-            text = self.hosts[host].text
-            for link in self._allowed(text, links, self.hosts[host].evidence):
-                gap = gap_of(self.hosts, self.order, host, link.start)
-                cost = self._cost(link, host_tokens[host], len(text))
-                gaps.setdefault(gap, []).append(_Site(host, None, link, 1, cost))
-        for sites in gaps.values():
-            self.rng.shuffle(sites)
-        return [deque(gaps[gap]) for gap in sorted(gaps)]
+    def _gaps(self, sites: Sequence[_Site]) -> list[deque[_Site]]:
+        """The sites by the gap they stand in, in random order; gaps without any are left out.
+
+        Chooses the order of the hosts: of some drawn at random, the one with the most such gaps.
+        """
+        best: dict[int, list[_Site]] = {}
+        for _ in range(_ORDERS):
+            order = list(range(len(self.hosts)))
+            self.rng.shuffle(order)
+            gaps: dict[int, list[_Site]] = {}
+            for site in sites:
+                gap = gap_of(self.hosts, order, site.host, site.link.start)
+                gaps.setdefault(gap, []).append(site)
+            if not self.order or len(gaps) > len(best):
+                self.order, best = tuple(order), gaps
+        for found in best.values():
+            self.rng.shuffle(found)
+        return [deque(best[gap]) for gap in sorted(best)]
 
     def _allowed(
         self, text: str, links: Sequence[Link], evidence: Sequence[tuple[int, int]]
