@@ -7,7 +7,7 @@ further than a sentence; `tests/data_pipeline/test_render.py` compares with coun
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -19,6 +19,8 @@ from disco_rl.core.text import sentence_spans
 
 _BREAK = "\n\n"
 _UNKNOWN = -1
+_MAX_FITS = 3
+_LEAVES = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,45 @@ def render(
     counts = recount(text, ends, np.concatenate(writer.counts), starts)
     spans = tuple(hop_spans[k] for k in range(len(hosts.hops)))
     return Rendered(text, ends, counts, spans, tuple(writer.parts))
+
+
+def render_to_length(
+    plan: Plan, hosts: Hosts, page_body: Callable[[int], Body], starts: TokenStarts
+) -> Rendered:
+    """Renders, and where the exact count is off the target by over half a percent, moves the end
+    of a page and renders again: the plan adds up without seeing how texts meet."""
+    done = render(plan, hosts, page_body, starts)
+    for _ in range(_MAX_FITS):
+        missing = plan.target - int(done.counts.sum())
+        if abs(missing) <= plan.target / 200:
+            break
+        fitted = _fit(plan, missing, page_body)
+        if fitted == plan:
+            break
+        plan, done = fitted, render(fitted, hosts, page_body, starts)
+    return done
+
+
+def _fit(plan: Plan, missing: int, page_body: Callable[[int], Body]) -> Plan:
+    """The plan with `missing` tokens more (or fewer, if negative) of the page, among the last ones
+    that nothing stands in, whose new length comes closest."""
+    parents = {one.parent for one in plan.insertions}
+    leaves = [k for k in range(len(plan.insertions)) if k not in parents][-_LEAVES:]
+    best, fitted = abs(missing), plan
+    for k in leaves:
+        one = plan.insertions[k]
+        body = page_body(one.page)
+        assert body.counts is not None
+        so_far = np.cumsum(body.counts)
+        kept = int(so_far[np.searchsorted(body.ends, one.cut)])
+        n = int(np.argmin(np.abs(so_far[1:] - kept - missing))) + 1 if len(so_far) > 1 else 0
+        off = abs(int(so_far[n]) - kept - missing)
+        if off < best:
+            best = off
+            insertions = list(plan.insertions)
+            insertions[k] = replace(one, cut=int(body.ends[n]))
+            fitted = replace(plan, insertions=tuple(insertions))
+    return fitted
 
 
 def _moved(span: Span, own: Sequence[int], parts: Sequence[Part]) -> Span:

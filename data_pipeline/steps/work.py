@@ -10,7 +10,7 @@ from data_pipeline.expansion.hosts import Hosts, hosts_of
 from data_pipeline.expansion.linker import Linker
 from data_pipeline.expansion.mentions import Mentions, link_hosts
 from data_pipeline.expansion.plan import Plan, check_plan
-from data_pipeline.expansion.render import Body, cut_shards, render
+from data_pipeline.expansion.render import Body, cut_shards, render_to_length
 from data_pipeline.filters import Case, Status, Verdict, judge
 from data_pipeline.llm import Llm
 from data_pipeline.musique import DATA_SOURCE, holds
@@ -190,7 +190,7 @@ class BuildContext:
     def __call__(self, item: tuple[Record, Plan]) -> Built:
         record, plan = item
         hosts, starts = self.shared.hosts(record), self.shared.starts()
-        done = render(plan, hosts, self._body, starts)
+        done = render_to_length(plan, hosts, self._body, starts)
         shards = cut_shards(done.text, done.ends, done.counts, starts, self.shard_size)
         if shards is None:  # a sentence longer than a shard
             count: Callable = lambda texts: [len(one) for one in starts(texts)]  # noqa: E731
