@@ -12,6 +12,7 @@ _TIDY = (
     (re.compile(r"[ \t\u00a0\u200b]+"), " "),
     (re.compile(r" ?\n\s*"), "\n"),
     (re.compile(r"\A\s+"), ""),
+    (re.compile(r"(?s)\n?This article is issued from .{0,300}\Z"), ""),  # Kiwix's own last words
 )
 
 

@@ -73,6 +73,15 @@ class PageStore:
             f"{self.path.resolve().as_uri()}?mode=ro", uri=True, check_same_thread=False
         )
         try:
+            self._check(tokenizer)
+        except PageStoreError:
+            self._db.close()
+            raise
+        self.find = lru_cache(_TITLES_CACHED)(self._find)
+        self.page = lru_cache(_PAGES_CACHED)(self._page)
+
+    def _check(self, tokenizer: str | None) -> None:
+        try:
             self._db.execute(f"PRAGMA cache_size=-{_CACHE_KIB}")
             self.meta = read_meta(self._db)
         except sqlite3.DatabaseError as error:
@@ -90,8 +99,6 @@ class PageStore:
                 f"{self.path}: its tokens are counted with {counted!r}, not {tokenizer!r}; "
                 "build it anew in another place"
             )
-        self.find = lru_cache(_TITLES_CACHED)(self._find)
-        self.page = lru_cache(_PAGES_CACHED)(self._page)
 
     def __reduce__(self) -> tuple[type["PageStore"], tuple[Path]]:
         return (PageStore, (self.path,))
