@@ -1,7 +1,9 @@
 """Kiwix ZIM archives, through `libzim`."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,8 @@ from data_pipeline.wiki.page import (
     SourcePage,
     is_disambiguation,
 )
+
+_VERSION = re.compile(rb"version of the \w+, (\w+ \d+, \d{4})")
 
 
 @dataclass(frozen=True)
@@ -55,7 +59,15 @@ class Zim:
             text, links = to_text(body.decode("utf-8"), title)
         except UnicodeDecodeError as error:
             return Rejected(path, title, f"not UTF-8 at byte {error.start}")
-        return SourcePage(title, text, links, is_disambiguation(title, text))
+        return SourcePage(
+            title, text, links, is_disambiguation(title, text), False, _revision(body)
+        )
+
+
+def _revision(html: bytes) -> str:
+    """From the last words that Kiwix adds, where they say it."""
+    found = _VERSION.search(html[-4000:])
+    return f"{datetime.strptime(found[1].decode(), '%B %d, %Y'):%Y-%m-%d}" if found else ""
 
 
 def _read(entry: Any, new_scheme: bool) -> tuple[str, str, str | bytes] | None:

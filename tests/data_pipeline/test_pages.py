@@ -272,6 +272,7 @@ def test_real_zims(path: Path, pages: int, redirects: int) -> None:
     assert redirects - 3 <= sum(isinstance(item, Redirect) for item in items) <= redirects
     ray = next(page for page in found if page.title == "Ray Charles")
     assert ray.text.startswith("Ray Charles Robinson") and len(ray.links) > 2
+    assert path != SPLIT_ZIM or re.fullmatch(r"201[45]-\d\d-\d\d", ray.revision)
     for page in found:
         for link in page.links:
             assert page.text[link.start : link.end].strip()
