@@ -73,15 +73,14 @@ def _size(path: Path) -> int:
 def _resume(db: sqlite3.Connection, path: Path, settings: Mapping[str, Any]) -> bool:
     """Whether the store is complete already; makes its tables where there are none."""
     try:
-        new = not db.execute("SELECT name FROM sqlite_master").fetchall()
-        db.execute("PRAGMA journal_mode=WAL")
-        db.execute("PRAGMA synchronous=NORMAL")
-        if new:
+        if not db.execute("SELECT name FROM sqlite_master").fetchall():
+            db.execute("PRAGMA journal_mode=WAL")
             with db:
                 for statement in SCHEMA.split(";"):
                     db.execute(statement)
                 _set(db, "version", FORMAT_VERSION)
                 _set(db, "settings", settings)
+        db.execute("PRAGMA synchronous=NORMAL")
         meta = read_meta(db)
     except sqlite3.DatabaseError as error:
         raise ValueError(f"{path}: not a page store ({error}); remove it") from error
