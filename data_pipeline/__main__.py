@@ -6,9 +6,21 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from disco_rl.engine.protocols import ModelError
+
 _STEPS = {
     "world": "a generated encyclopedia with multi-hop questions: rows and context store",
     "musique": "official MuSiQue records: rows and context store",
+}
+# These make one data set, and share the settings of configs/data.yaml.
+_WIKI_STEPS = {
+    "questions": "MuSiQue records, checked; bad ones set aside",
+    "pages": "the page store: Wikipedia by title",
+    "mentions": "names in the questions' paragraphs that have a page",
+    "plans": "which pages stand where in each question's context",
+    "filters": "leaks, contradictions, contamination: each sample's verdicts",
+    "dataset": "rows, context store, dataset card and quality report",
+    "all": "all six of them",
 }
 
 
@@ -19,28 +31,37 @@ def main(argv: list[str] | None = None) -> int:
         print("usage: python -m data_pipeline STEP [name=value ...]\n\nsteps:")
         for name, about in _STEPS.items():
             print(f"  {name:10}{about}")
+        print("\nsteps from MuSiQue and Wikipedia to long contexts, each after those before it:")
+        for name, about in _WIKI_STEPS.items():
+            print(f"  {name:10}{about}")
         print("\n`python -m data_pipeline STEP --help` lists the settings of a step.")
         return 0
     step, overrides = argv[0], argv[1:]
     try:
-        if step not in _STEPS:
-            raise ValueError(f"no step {step!r}; there are: {', '.join(_STEPS)}")
+        if step not in _STEPS and step not in _WIKI_STEPS:
+            known = ", ".join([*_STEPS, *_WIKI_STEPS])
+            raise ValueError(f"no step {step!r}; there are: {known}")
         if any(word in ("-h", "--help") for word in overrides):
             print(f"usage: python -m data_pipeline {step} [name=value ...]\n")
-            print((_configs() / f"{step}.yaml").read_text(encoding="utf-8").strip())
+            print(_config(step).read_text(encoding="utf-8").strip())
             return 0
         settings = _compose(step, overrides)
-        (_world if step == "world" else _musique)(settings)
-    except ValueError as error:
+        if step in _WIKI_STEPS:
+            _wiki(settings, step)
+        else:
+            (_world if step == "world" else _musique)(settings)
+    except (ValueError, ModelError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     return 0
 
 
-def _configs() -> Path:
+def _config(step: str) -> Path:
     from disco_rl.config import configs_dir
 
-    return configs_dir() / "data_pipeline"
+    if step in _WIKI_STEPS:
+        return configs_dir() / "data.yaml"
+    return configs_dir() / "data_pipeline" / f"{step}.yaml"
 
 
 def _compose(step: str, overrides: list[str]) -> dict[str, Any]:
@@ -49,7 +70,8 @@ def _compose(step: str, overrides: list[str]) -> dict[str, Any]:
 
     from disco_rl.config import ConfigError, compose, missing_keys
 
-    config = compose(overrides, name=step, directory=_configs())
+    file = _config(step)
+    config = compose(overrides, name=file.stem, directory=file.parent)
     if missing := missing_keys(config):
         raise ConfigError(f"give a value for: {', '.join(f'{name}=' for name in missing)}")
     settings = OmegaConf.to_container(config, resolve=True)
@@ -99,6 +121,19 @@ def _musique(settings: dict[str, Any]) -> None:
             progress=lambda n_done: progress("records", n_done),
         )
     _report(out, manifest, built)
+
+
+def _wiki(settings: dict[str, Any], step: str) -> None:
+    from data_pipeline.steps.run import STEPS, run
+    from data_pipeline.steps.settings import parse_settings
+
+    typed = parse_settings(settings)
+    last = "dataset" if step == "all" else step
+    with _progress(dict.fromkeys([*STEPS, "contexts"], 0)) as progress:
+        manifests = run(typed, last, progress)
+    print(typed.out)
+    for name, manifest in manifests.items():
+        print(f"  {name}: " + ", ".join(f"{n:,} {what}" for what, n in manifest["counts"].items()))
 
 
 def _whole(settings: dict[str, Any], name: str, least: int = 0) -> int:

@@ -133,15 +133,16 @@ def check_evidence(samples: Sequence[Sample], store: ContextStore) -> Check:
             texts = [context.read(i) for i in hop.shard_ids]
             offset = shards[0].start if shards else 0
             evidence = "".join(texts)[hop.span[0] - offset : hop.span[1] - offset]
-            found = _holds(evidence, hop)
+            found = holds(evidence, hop)
             in_span += found
-            in_shard += any(_holds(text, hop) for text in texts)
+            in_shard += any(holds(text, hop) for text in texts)
             if not found:
                 missing.append((sample.context_id, number))
     return Check(n_hops, in_span, in_shard, tuple(missing))
 
 
-def _holds(text: str, hop: Hop) -> bool:
+def holds(text: str, hop: Hop) -> bool:
+    """Whether the hop's answer or an alias of it stands in the text."""
     if hop.answer.casefold() in text.casefold():
         return True
     words = f" {normalise_answer(text)} "

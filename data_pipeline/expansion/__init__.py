@@ -1,0 +1,1 @@
+"""Recursive Context Augmentation: mentions in a question's paragraphs become whole pages."""

@@ -1,0 +1,152 @@
+"""Step `dataset`: the built contexts become rows, context store, card and report."""
+
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from data_pipeline.lines import Manifest, read_lines
+from data_pipeline.musique import check_evidence
+from data_pipeline.output import complete
+from data_pipeline.steps.card import card
+from data_pipeline.steps.report import Figures, SampleView, report
+from data_pipeline.steps.work import Built, Judged
+from data_pipeline.writer import (
+    StoreItem,
+    new_folder,
+    sha256,
+    write_json,
+    write_jsonl,
+    write_rows,
+    write_store,
+)
+from disco_rl.core.sample import Sample
+from disco_rl.data.store import MANIFEST_FILE, ContextStore, StoreInfo
+
+N_SHOWN = 10
+
+
+@dataclass
+class _Kept:
+    """Filled while the store is written, so that one context is in memory at a time."""
+
+    samples: list[Sample] = field(default_factory=list)
+    about: list[dict[str, Any]] = field(default_factory=list)
+    dropped: list[dict[str, str]] = field(default_factory=list)
+    views: list[SampleView] = field(default_factory=list)
+
+    def items(self, path: Path) -> Iterator[StoreItem]:
+        for built in read_lines(path, Built):
+            if built.dropped is not None:
+                verdict = built.dropped
+                self.dropped.append(
+                    {"id": built.id, "filter": verdict.filter, "reason": verdict.reason}
+                )
+                continue
+            self.samples.append(replace(built.sample, index=len(self.samples)))
+            self.about.append(
+                {
+                    "id": built.id,
+                    "target": built.target,
+                    "n_tokens": built.sample.n_tokens,
+                    "pages": built.n_pages,
+                    "depth": built.depth,
+                    "hops": len(built.sample.hops),
+                    "positions": list(built.positions),
+                    "shards": len({i for hop in built.sample.hops for i in hop.shard_ids}),
+                }
+            )
+            if len(self.views) < N_SHOWN:
+                self.views.append(SampleView.of(built))
+            yield built.sample.context_id, built.text, built.shards
+
+
+def write_dataset(
+    out: Path,
+    contexts: Path,
+    verdicts: Path,
+    *,
+    settings: dict[str, Any],
+    steps: dict[str, Manifest],
+    tokenizer: str,
+    shard_size: int,
+    n_validation: int,
+) -> tuple[Manifest, bool]:
+    """Writes rows, store, card, report, what was dropped and the manifest to the new folder `out`.
+
+    Returns the manifest, and whether it was built now. Raises `ValueError` when no sample is kept,
+    or a hop's answer isn't where its row says.
+    """
+    manifest = complete(out, settings)
+    if manifest is not None:
+        return manifest, False
+    for stale in out.parent.glob(f".{out.name}.*"):  # of a build that was killed
+        shutil.rmtree(stale)
+    kept, tally, dropped = _Kept(), Counter[tuple[str, str]](), []
+    for judged in read_lines(verdicts, Judged):
+        for verdict in judged.verdicts:
+            tally[verdict.filter, verdict.status.value] += 1
+            if verdict.status.value in ("dropped", "failed"):
+                dropped.append(
+                    {"id": judged.id, "filter": verdict.filter, "reason": verdict.reason}
+                )
+    with new_folder(out) as folder:
+        write_store(folder / "contexts", kept.items(contexts), StoreInfo(tokenizer, shard_size))
+        if len(kept.samples) <= n_validation:
+            raise ValueError(
+                f"{len(kept.samples)} samples are kept, and {n_validation} are for validation; "
+                f"see the reasons in {verdicts}"
+            )
+        check = check_evidence(kept.samples, ContextStore(folder / "contexts"))
+        if check.missing:
+            raise ValueError(f"evidence isn't where the rows say: {check.missing[:3]}")
+        splits = {
+            "validation": kept.samples[:n_validation],
+            "train": kept.samples[n_validation:],
+        }
+        for split, samples in splits.items():
+            if samples:
+                write_rows(folder / f"{split}.parquet", samples)
+        for one in kept.dropped:
+            tally[one["filter"], "dropped"] += 1
+        for name in ("evidence", "length", "position"):
+            tally[name, "passed"] += len(kept.samples)
+        write_jsonl(folder / "samples.jsonl", kept.about)
+        write_jsonl(folder / "dropped.jsonl", [*dropped, *kept.dropped])
+        manifest = {
+            "settings": settings,
+            "counts": {
+                **{split: _counts(samples) for split, samples in splits.items() if samples},
+                "filters": {f"{n} {status}": count for (n, status), count in sorted(tally.items())},
+            },
+        }
+        figures = Figures(manifest, steps, kept.about, dict(tally), kept.views)
+        (folder / "README.md").write_text(card(figures), encoding="utf-8")
+        (folder / "report.html").write_text(report(figures), encoding="utf-8")
+        manifest["sha256"] = {
+            str(file.relative_to(folder)): sha256(file)
+            for file in sorted(folder.rglob("*"))
+            if file.is_file()
+        }
+        write_json(folder / MANIFEST_FILE, manifest)
+    return manifest, True
+
+
+def push(folder: Path, repository: str) -> str:
+    """Uploads the data set; returns its address. Raises what `huggingface_hub` raises."""
+    from huggingface_hub import HfApi
+
+    api = HfApi()
+    api.create_repo(repository, repo_type="dataset", exist_ok=True)
+    return str(api.upload_folder(repo_id=repository, repo_type="dataset", folder_path=str(folder)))
+
+
+def _counts(samples: list[Sample]) -> dict[str, int]:
+    return {
+        "samples": len(samples),
+        "hops": sum(len(sample.hops) for sample in samples),
+        "tokens": sum(sample.n_tokens for sample in samples),
+        "shards": sum(sample.n_shards for sample in samples),
+    }

@@ -1,0 +1,1 @@
+"""Wikipedia pages: adapters for where they come from, and the store that answers by title."""

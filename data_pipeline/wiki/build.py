@@ -1,0 +1,207 @@
+"""Builds a page store: streaming, in one transaction a batch, so that a killed build goes on."""
+
+import json
+import sqlite3
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from data_pipeline.tokens import TokenStarts, pieces_of, token_starts
+from data_pipeline.wiki.page import Item, Redirect, Rejected, SourceError, SourcePage, title_key
+from data_pipeline.wiki.sources import Source
+from data_pipeline.wiki.store import FORMAT_VERSION, SCHEMA, read_meta
+from disco_rl.core.text import sentence_spans
+
+_BATCH = 256
+
+
+def build_pages(
+    path: Path,
+    sources: Sequence[Source],
+    *,
+    tokenizer: str,
+    max_chars: int,
+    progress: Callable[[int], object] = lambda n: None,
+) -> dict[str, int]:
+    """Writes the store `path`, or goes on with it; returns counts of pages, redirects, rejected.
+
+    A title's first page stays, also against a redirect, so sources come in order of preference.
+    What can't be used is kept in the table `rejected` with its place and reason. Raises
+    `ValueError` when `path` holds something else.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    settings = {
+        "tokenizer": tokenizer,
+        "max_chars": max_chars,
+        "sources": [[type(s).__name__, s.path.name, _size(s.path)] for s in sources],
+    }
+    db = sqlite3.connect(path)
+    try:
+        if not _resume(db, path, settings):
+            builder = _Builder(db, token_starts(tokenizer), max_chars)
+            for number, source in enumerate(sources):
+                builder.add_source(number, source, progress)
+            _finish(db)
+        return counts(db)
+    finally:
+        db.close()
+
+
+def counts(db: sqlite3.Connection) -> dict[str, int]:
+    def one(query: str) -> int:
+        return int(db.execute(query).fetchone()[0])
+
+    return {
+        "pages": one("SELECT COUNT(*) FROM pages"),
+        "excerpts": one("SELECT COUNT(*) FROM pages WHERE excerpt"),
+        "disambiguations": one("SELECT COUNT(*) FROM pages WHERE disambiguation"),
+        "redirects": one("SELECT COUNT(*) FROM titles WHERE page IS NULL"),
+        "tokens": one("SELECT COALESCE(SUM(n_tokens), 0) FROM pages"),
+        "rejected": one("SELECT COUNT(*) FROM rejected"),
+    }
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.is_file() else -1
+
+
+def _resume(db: sqlite3.Connection, path: Path, settings: Mapping[str, Any]) -> bool:
+    """Whether the store is complete already; makes its tables where there are none."""
+    try:
+        if not db.execute("SELECT name FROM sqlite_master").fetchall():
+            db.execute("PRAGMA journal_mode=WAL")
+            with db:
+                for statement in SCHEMA.split(";"):
+                    db.execute(statement)
+                _set(db, "version", FORMAT_VERSION)
+                _set(db, "settings", settings)
+        db.execute("PRAGMA synchronous=NORMAL")
+        meta = read_meta(db)
+    except sqlite3.DatabaseError as error:
+        raise ValueError(f"{path}: not a page store ({error}); remove it") from error
+    if meta.get("settings") != settings:
+        raise ValueError(
+            f"{path}: built with other settings ({meta.get('settings')} there, {settings} asked "
+            "for); remove it, or choose another place"
+        )
+    return bool(meta.get("complete"))
+
+
+def _finish(db: sqlite3.Connection) -> None:
+    with db:
+        _set(db, "complete", True)
+    db.execute("PRAGMA journal_mode=DELETE")  # one file, readable where nothing can be written
+
+
+def _set(db: sqlite3.Connection, key: str, value: Any) -> None:
+    db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, json.dumps(value)))
+
+
+@dataclass
+class _Builder:
+    db: sqlite3.Connection
+    starts: TokenStarts
+    max_chars: int
+
+    def add_source(self, number: int, source: Source, progress: Callable[[int], object]) -> None:
+        key = f"done {number}"
+        done = read_meta(self.db).get(key, 0)
+        if done == "all":
+            return
+        raw = islice(source.raw(), done, None)
+        while True:
+            items, broken = _convert(source, raw)
+            with self.db:
+                self._add(number, items)
+                done += len(items)
+                if broken is not None:
+                    row = (number, str(source.path), "", broken)
+                    self.db.execute("INSERT INTO rejected VALUES (?, ?, ?, ?)", row)
+                _set(self.db, key, "all" if broken is not None or len(items) < _BATCH else done)
+            progress(len(items))
+            if broken is not None or len(items) < _BATCH:
+                return
+
+    def _add(self, number: int, items: Iterable[Item]) -> None:
+        pages, rejected = [], []
+        for item in items:
+            if isinstance(item, Redirect):
+                key, target = title_key(item.title), title_key(item.target)
+                reason = "leads to itself" if key == target else self._claim(key, None, target)
+                if reason:
+                    rejected.append(Rejected("redirect", item.title, reason))
+            elif isinstance(item, Rejected):
+                rejected.append(item)
+            elif reason := self._unusable(item):
+                rejected.append(Rejected("page", item.title, reason))
+            else:
+                pages.append(item)
+        bodies = [f"{page.title}\n{page.text.strip()}\n\n" for page in pages]
+        for page, body, starts in zip(pages, bodies, self.starts(bodies), strict=True):
+            if reason := self._claim(title_key(page.title), self._insert(page, body, starts), None):
+                self.db.execute("DELETE FROM pages WHERE id=last_insert_rowid()")
+                rejected.append(Rejected("page", page.title, reason))
+        self.db.executemany(
+            "INSERT INTO rejected VALUES (?, ?, ?, ?)",
+            [(number, one.place, one.title, one.reason) for one in rejected],
+        )
+
+    def _unusable(self, page: SourcePage) -> str | None:
+        if not title_key(page.title):
+            return "no title"
+        if not page.text.strip():
+            return "empty page"
+        if len(page.text) > self.max_chars:
+            return f"{len(page.text):,} characters, over max_chars {self.max_chars:,}"
+        return None
+
+    def _claim(self, key: str, page: int | None, target: str | None) -> str | None:
+        """Takes a title; says why not. A page takes the place of a redirect."""
+        row = self.db.execute("SELECT page FROM titles WHERE key=?", (key,)).fetchone()
+        if row is not None and (row[0] is not None or page is None):
+            return "the title is taken"
+        self.db.execute("INSERT OR REPLACE INTO titles VALUES (?, ?, ?)", (key, page, target))
+        return None
+
+    def _insert(self, page: SourcePage, body: str, starts: np.ndarray) -> int:
+        # The body's blanks are stripped and its title stands before it.
+        shift = len(page.title) + 1 - (len(page.text) - len(page.text.lstrip()))
+        links, at, last = [], 0, len(body)
+        for link in sorted(page.links, key=lambda link: (link.start, -link.end)):
+            start, end = link.start + shift, link.end + shift
+            if max(at, len(page.title) + 1) <= start < end <= last and title_key(link.title):
+                links.append([start, end, link.title])
+                at = end
+        ends = np.array([end for _, end in sentence_spans(body)], np.int64)
+        sentences = np.stack([ends, pieces_of(starts, ends)]).astype(np.uint32)
+        row = (
+            page.title,
+            len(starts),
+            page.disambiguation,
+            page.excerpt,
+            page.revision,
+            zlib.compress(json.dumps(links, ensure_ascii=False).encode(), 1),
+            zlib.compress(sentences.tobytes(), 1),
+            zlib.compress(body.encode("utf-8", "replace"), 1),
+        )
+        added = self.db.execute("INSERT INTO pages VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?)", row)
+        return int(added.lastrowid or 0)
+
+
+def _convert(source: Source, raw: Iterator[Any]) -> tuple[list[Item], str | None]:
+    """The next batch, and why the source broke off, if it did."""
+    items: list[Item] = []
+    try:
+        for one in islice(raw, _BATCH):
+            try:
+                items.append(source.convert(one))
+            except Exception as error:  # a parser may raise anything on a malformed page
+                items.append(Rejected(str(one)[:80], "", f"can't be converted: {error!r}"))
+    except SourceError as error:
+        return items, str(error)
+    return items, None
