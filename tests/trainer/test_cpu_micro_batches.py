@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 
 pytest.importorskip("verl", reason="the train extra isn't installed")
 
-import torch  # noqa: E402
-from tensordict import TensorDict  # noqa: E402
-from verl.utils import tensordict_utils as tu  # noqa: E402
+import torch
+from tensordict import TensorDict
+from verl.utils import tensordict_utils as tu
 
 from disco_rl.trainer.cpu.micro_batches import groups_by_length, select, split_to
 
