@@ -7,6 +7,7 @@ padding can't be removed (it takes flash attention), most of what is computed is
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from tensordict import TensorDict
@@ -45,4 +46,27 @@ def micro_batches(data: TensorDict, group: object) -> tuple[list[TensorDict], li
     count = torch.tensor([len(groups)])
     torch.distributed.all_reduce(count, op=torch.distributed.ReduceOp.MAX, group=group)
     groups = split_to(groups, int(count))
-    return [tu.index_select_tensor_dict(data, rows) for rows in groups], groups
+    return select(data, groups), groups
+
+
+def select(data: TensorDict, groups: Sequence[Sequence[int]]) -> list[TensorDict]:
+    """What verl's `index_select_tensor_dict` gives for each group.
+
+    That takes a nested tensor apart row by row at every call, a fifth of a step's forward and
+    backward passes; here it is done once for all groups.
+    """
+    parts: list[dict[str, Any]] = [{} for _ in groups]
+    for key, value in data.items():
+        nested = isinstance(value, torch.Tensor) and value.is_nested
+        rows = value.unbind() if nested else None
+        for part, group in zip(parts, groups, strict=True):
+            if rows is not None:
+                part[key] = tu.nested_tensor_from_tensor_list(
+                    [rows[row] for row in group],
+                    ragged_idx=getattr(value, "_ragged_idx", value.dim() - 1),
+                )
+            else:
+                part[key] = value[torch.tensor(group)] if value.shape else value
+    return [
+        TensorDict(part, batch_size=len(group)) for part, group in zip(parts, groups, strict=True)
+    ]
