@@ -43,7 +43,11 @@ class LlamaPool:
 
     async def __aenter__(self) -> "LlamaPool":
         ready = asyncio.Event()
-        self._task = asyncio.ensure_future(self._supervisor.run(ready.set, self._stop))
+
+        async def on_ready() -> None:
+            ready.set()
+
+        self._task = asyncio.ensure_future(self._supervisor.run(on_ready, self._stop))
         waiting = asyncio.ensure_future(ready.wait())
         await asyncio.wait({self._task, waiting}, return_when=asyncio.FIRST_COMPLETED)
         waiting.cancel()

@@ -48,7 +48,6 @@ class Arm:
     gate: bool = True
     memo: bool = True
     overcommit: float = 0.0
-    urgency: bool = True
     host: bool = False
 
 
@@ -106,7 +105,7 @@ async def step(config: Any, questions: list[Question], arm: Arm) -> dict[str, An
     capacity = int(held * config.endpoints * arm.overcommit) or None
     admission = Admission(capacity)
 
-    async def look_up(question: Question, shard: int, instruction: str, urgency: int) -> None:
+    async def look_up(question: Question, shard: int, instruction: str) -> None:
         name = f"{question.name}/{shard}"
         outputs = config.output_tokens
         found = random.Random(f"{name} {instruction}").random() < outputs.share_found
@@ -117,15 +116,15 @@ async def step(config: Any, questions: list[Question], arm: Arm) -> dict[str, An
             outputs.found if found else outputs.nothing,
         )
         key = f"{name} {instruction}"
-        await calls.ask(key, name, question.shards[shard], request, arm.urgency * urgency)
+        await calls.ask(key, name, question.shards[shard], request)
 
     async def trajectory(question: Question, stages: tuple[Stage, ...]) -> None:
         async with admission.admit(question.name, sum(question.shards)):
-            for index, stage in enumerate(stages):
+            for stage in stages:
                 await asyncio.sleep(stage.plan_s)
                 await gather(
                     [
-                        look_up(question, shard, instruction, index)
+                        look_up(question, shard, instruction)
                         for instruction in stage.instructions
                         for shard in range(len(question.shards))
                     ]
@@ -166,11 +165,10 @@ def bound(config: Any, questions: list[Question]) -> dict[str, Any]:
 
 def arms(config: Any) -> list[Arm]:
     return [
-        Arm("naive", shard_first=False, affinity=False, gate=False, memo=False, urgency=False),
-        Arm("affinity", gate=False, memo=False, urgency=False),
-        Arm("affinity + gate", memo=False, urgency=False),
-        Arm("+ memo", urgency=False),
-        Arm("+ later stages first"),
+        Arm("naive", shard_first=False, affinity=False, gate=False, memo=False),
+        Arm("affinity", gate=False, memo=False),
+        Arm("affinity + gate", memo=False),
+        Arm("+ memo"),
         *(Arm(f"+ admission x{over:g}", overcommit=over) for over in config.overcommit),
         Arm("+ memo + host cache", host=True),
         Arm("+ admission + host cache", overcommit=1.0, host=True),

@@ -35,21 +35,19 @@ class Calls(Generic[Q, R]):
         self._disk = disk
         self._flights: Flights[tuple[R, Receipt]] = Flights()
 
-    async def ask(
-        self, key: str, shard: str, tokens: int, request: Q, urgency: int = 0
-    ) -> tuple[R, Receipt | None]:
+    async def ask(self, key: str, shard: str, tokens: int, request: Q) -> tuple[R, Receipt | None]:
         """The reply to the call of that key, and what it took: None where it cost nothing.
 
         `shard` is the digest of the shard that the request begins with, of so many tokens. Raises
         `ModelError`.
         """
         if not self._size:
-            return await self.router.ask(shard, tokens, request, urgency)
+            return await self.router.ask(shard, tokens, request)
         known = self._recall(key)
         if known is not None:
             return self._text.load(known), None
         (reply, receipt), billed = await self._flights.join(
-            key, lambda: self.router.ask(shard, tokens, request, urgency)
+            key, lambda: self.router.ask(shard, tokens, request)
         )
         if not billed:
             return reply, None

@@ -1,14 +1,10 @@
 """One endpoint's slots, handed out so that it reads each shard once."""
 
 import asyncio
-import heapq
-import itertools
 from collections import OrderedDict, deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-
-_Place = tuple[int, int]  # minus its urgency, and its number in order of arrival
 
 
 class MovedError(Exception):
@@ -27,8 +23,7 @@ class Lane:
     """At most `slots` calls at once, and of a shard that isn't read yet one, ahead of the rest.
 
     Calls on shards that are read go before those that would read another, so that what a full
-    cache evicts is no longer waited for. Of the others the most urgent is read next, then the one
-    that has waited longest. `kv_tokens` bounds how many tokens of shards count as
+    cache evicts is no longer waited for. `kv_tokens` bounds how many tokens of shards count as
     read, the least recently used forgotten first (None: no bound).
     """
 
@@ -37,10 +32,7 @@ class Lane:
         self._free = slots
         self._queues: dict[object, deque[asyncio.Future[bool]]] = {}
         self._ready: OrderedDict[object, None] = OrderedDict()  # read, and waited for
-        self._cold: dict[object, _Place] = {}  # waited for, and nobody reads it
-        self._order: list[tuple[_Place, object]] = []  # a heap of them; some have left
-        self._urgency: dict[object, int] = {}
-        self._arrivals = itertools.count()
+        self._cold: OrderedDict[object, None] = OrderedDict()  # waited for, and nobody reads it
         self._reading: set[object] = set()
         self._read: OrderedDict[object, int] = OrderedDict()
         self._read_tokens = 0
@@ -50,12 +42,12 @@ class Lane:
         return sum(len(queue) for queue in self._queues.values())
 
     @asynccontextmanager
-    async def turn(self, shard: str | None, tokens: int, urgency: int = 0) -> AsyncIterator[Turn]:
+    async def turn(self, shard: str | None, tokens: int) -> AsyncIterator[Turn]:
         """A slot for a call on `shard` of so many tokens; None: one that needn't be read first.
 
         Raises `MovedError` where the lane is cleared while the call waits.
         """
-        turn = Turn(first=await self._wait(object() if shard is None else shard, urgency))
+        turn = Turn(first=await self._wait(object() if shard is None else shard))
         try:
             yield turn
         finally:
@@ -73,17 +65,14 @@ class Lane:
         self._queues.clear()
         self._ready.clear()
         self._cold.clear()
-        self._order.clear()
-        self._urgency.clear()
         if forget:
             self._read.clear()
             self._read_tokens = 0
 
-    async def _wait(self, shard: object, urgency: int) -> bool:
+    async def _wait(self, shard: object) -> bool:
         """Whether the call is the one that reads the shard."""
         call: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._queues.setdefault(shard, deque()).append(call)
-        self._urgency[shard] = max(self._urgency.get(shard, 0), urgency)
         self._file(shard)
         self._hand_out()
         try:
@@ -106,20 +95,16 @@ class Lane:
             self._ready.setdefault(shard)
         else:
             self._ready.pop(shard, None)
-            since, urgency = self._cold.get(shard), self._urgency[shard]
-            if since is None or since[0] > -urgency:
-                place = (-urgency, next(self._arrivals) if since is None else since[1])
-                self._cold[shard] = place
-                heapq.heappush(self._order, (place, shard))
+            self._cold.setdefault(shard)
 
     def _hand_out(self) -> None:
         while self._free > 0 and (self._ready or self._cold):
             first = not self._ready
-            shard = self._next_cold() if first else next(iter(self._ready))
+            shard = next(iter(self._cold if first else self._ready))
             queue = self._queues[shard]
             call = queue.popleft()
             if not queue:
-                del self._queues[shard], self._urgency[shard]
+                del self._queues[shard]
                 self._ready.pop(shard, None)
                 self._cold.pop(shard, None)
             if call.done():  # cancelled while it waited
@@ -129,11 +114,6 @@ class Lane:
                 self._reading.add(shard)
             self._free -= 1
             call.set_result(first)
-
-    def _next_cold(self) -> object:
-        while self._cold.get(self._order[0][1]) != self._order[0][0]:
-            heapq.heappop(self._order)  # read or given up meanwhile, or more urgent since
-        return self._order[0][1]
 
     def _done(self, shard: str, tokens: int, turn: Turn) -> None:
         if turn.first:

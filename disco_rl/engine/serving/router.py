@@ -48,7 +48,6 @@ class _Call:
     shard: str
     tokens: int
     request: Any
-    urgency: int
     left: float  # seconds of the deadline
     receipt: Receipt = field(default_factory=Receipt)
     tried: set[str] = field(default_factory=set)
@@ -90,15 +89,14 @@ class Router(Generic[Q, R]):
         for backend in self._backends.values():
             await backend.close()
 
-    async def ask(self, shard: str, tokens: int, request: Q, urgency: int = 0) -> tuple[R, Receipt]:
+    async def ask(self, shard: str, tokens: int, request: Q) -> tuple[R, Receipt]:
         """The reply to `request`, which begins with the shard of that digest and token count.
 
-        Tried elsewhere with growing waits while failures may pass; a refusal is final. Where
-        shards wait to be read, the more urgent ones are read first. Raises `ModelError` with the
-        last reason once the tries or the deadline are used up.
+        Tried elsewhere with growing waits while failures may pass; a refusal is final. Raises
+        `ModelError` with the last reason once the tries or the deadline are used up.
         """
         policy = self._policy
-        call = _Call(shard, tokens, request, urgency, policy.deadline_s)
+        call = _Call(shard, tokens, request, policy.deadline_s)
         self._under_way += 1
         try:
             for attempt in range(1, policy.max_attempts + 1):
@@ -194,7 +192,7 @@ class Router(Generic[Q, R]):
         asked, call.began = clock(), None
         shard = call.shard if self._policy.gate else None
         try:
-            async with member.lane.turn(shard, call.tokens, call.urgency) as turn:
+            async with member.lane.turn(shard, call.tokens) as turn:
                 call.began = clock()
                 call.receipt.queued_s += call.began - asked
                 seconds = min(self._policy.attempt_s, call.left)

@@ -126,20 +126,3 @@ def test_many_waiting_calls_are_handed_out_in_linear_time() -> None:
     log.all(*(f"s{i % 2000}" for i in range(20_000)))
     assert len(log.began) == 20_000
     assert sum(first for _, _, first in log.began) == 2000
-
-
-def test_what_is_urgent_is_read_first_and_draws_its_shard_along() -> None:
-    async def main() -> list[str]:
-        log = Log(Lane(1))
-
-        async def call(shard: str, urgency: int) -> None:
-            async with log.lane.turn(shard, 10, urgency) as turn:
-                log.began.append((0.0, shard, turn.first))
-                await asyncio.sleep(1.0)
-                turn.read = True
-
-        calls = [("a", 0), ("b", 0), ("c", 1), ("d", 2), ("b", 3), ("c", 0), ("e", 2)]
-        await asyncio.gather(*(call(*one) for one in calls))
-        return [shard for _, shard, _ in log.began]
-
-    assert run(main()) == ["a", "b", "b", "d", "e", "c", "c"]
