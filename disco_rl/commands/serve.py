@@ -53,9 +53,7 @@ def run(args: argparse.Namespace) -> int:
     async def ready() -> None:
         line = f"worker=chat worker.model={model} worker.url=[{','.join(urls)}]"
         if config.engine == "llamacpp":
-            # More slots would only wait in the server, out of order; and what it holds in memory
-            # it doesn't report.
-            line += " worker.slots=1 worker.overcommit=0"
+            line += " worker.slots=1"  # more would only wait in the server, out of order
         else:
             from disco_rl.clients.backend import ChatBackend
             from disco_rl.clients.http import Endpoint
