@@ -1,13 +1,16 @@
 """`bench_workers.py real`: what reading costs on real llama.cpp servers, ours beside naive."""
 
 import asyncio
-import json
+import itertools
 import random
 import time
 from pathlib import Path
 from typing import Any
 
 import aiohttp
+from _bench_replay import Arm, Question, Stage, step
+from _virtual_time import run
+from omegaconf import OmegaConf
 
 from disco_rl.clients.chat import ChatClient
 from disco_rl.clients.http import Endpoint
@@ -24,6 +27,7 @@ SENTENCE = (
     "the mill by the river was built for a family of weavers who came from the north and sold "
     "cloth at the market of the old town until the flood took the bridge and the road was lost"
 )
+REPLAY = Path(__file__).resolve().parents[1] / "recipes" / "workers" / "replay.yaml"
 COUNTER = "llamacpp:prompt_tokens_total"
 
 
@@ -39,7 +43,11 @@ class LlamaPool:
 
     async def __aenter__(self) -> "LlamaPool":
         ready = asyncio.Event()
-        self._task = asyncio.ensure_future(self._supervisor.run(ready.set, self._stop))
+
+        async def on_ready() -> None:
+            ready.set()
+
+        self._task = asyncio.ensure_future(self._supervisor.run(on_ready, self._stop))
         waiting = asyncio.ensure_future(ready.wait())
         await asyncio.wait({self._task, waiting}, return_when=asyncio.FIRST_COMPLETED)
         waiting.cancel()
@@ -63,9 +71,20 @@ class LlamaPool:
         return total
 
     async def tokens(self, text: str) -> int:
-        url = self.urls[0].removesuffix("/v1") + "/tokenize"
-        async with self._session.post(url, json={"content": text}) as reply:
-            return len((await reply.json())["tokens"])
+        return len(await self._tokens({"content": text}))
+
+    async def prompt(self, content: str) -> list[int]:
+        """The tokens that the server makes of a message."""
+        messages = [{"role": "user", "content": content}]
+        prompt = (await self._post("/apply-template", {"messages": messages}))["prompt"]
+        return await self._tokens({"content": prompt, "parse_special": True})
+
+    async def _tokens(self, body: dict[str, Any]) -> list[int]:
+        return (await self._post("/tokenize", body))["tokens"]
+
+    async def _post(self, path: str, body: dict[str, Any]) -> Any:
+        async with self._session.post(self.urls[0].removesuffix("/v1") + path, json=body) as reply:
+            return await reply.json()
 
 
 async def _context(pool: LlamaPool, shards: int, size: int) -> TextContext:
@@ -107,6 +126,20 @@ async def _ours(pool: LlamaPool, context: TextContext, args: Any) -> WorkerUsage
     if usage.lost:
         raise RuntimeError(f"{usage.lost} calls were lost")
     return usage
+
+
+async def _shape(pool: LlamaPool, context: TextContext, args: Any) -> dict[str, Any]:
+    """Tokens that all calls on a shard begin with, and the mean of those that follow."""
+    prompts = load_prompts("brief")
+    texts = [t for each in instructions(args.trajectories, args.instructions) for t in each]
+    prefixes, own = [], []
+    for shard in range(len(context.shards)):
+        fields = {"shard": context.read(shard)}
+        made = [await pool.prompt(prompts.render("worker", instruction=t, **fields)) for t in texts]
+        same = itertools.takewhile(lambda column: len(set(column)) == 1, zip(*made, strict=False))
+        prefixes.append(sum(1 for _ in same))
+        own += [len(prompt) - prefixes[-1] for prompt in made]
+    return {"prefix_tokens": prefixes, "own_tokens": round(sum(own) / len(own), 2)}
 
 
 async def _naive(pool: LlamaPool, context: TextContext, args: Any) -> None:
@@ -154,6 +187,7 @@ async def real(args: Any) -> dict[str, Any]:
             context = await _context(pool, args.shards, args.size)
             distinct = sum(shard.n_tokens for shard in context.shards)
             result |= {"shards": len(context.shards), "shard_tokens": distinct}
+            result |= await _shape(pool, context, args)
             before, began = await pool.computed(), time.perf_counter()
             usage = await (_ours if arm == "ours" else _naive)(pool, context, args)
             computed = await pool.computed() - before
@@ -165,5 +199,17 @@ async def real(args: Any) -> dict[str, Any]:
             if usage is not None:
                 ledger = usage.prompt_tokens - usage.cached_tokens
                 result[arm]["ledger_computed_tokens"] = ledger  # as the replies reported them
-    print(json.dumps(result, indent=2))
     return result
+
+
+def predicted(result: dict[str, Any]) -> int:
+    """What the replay's simulated servers compute for the same calls under the same pool."""
+    trajectories = tuple(
+        (Stage(0.0, 0.0, tuple(texts)),)
+        for texts in instructions(result["trajectories"], result["instructions"])
+    )
+    question = Question("q", tuple(result["prefix_tokens"]), trajectories)
+    config = OmegaConf.load(REPLAY)
+    # Its cache holds everything, as llama.cpp's does at this size.
+    config.merge_with({"own_tokens": result["own_tokens"], "endpoints": 1, "kv_share": 9.0})
+    return round(run(step(config, [question], Arm("ours")))["computed_tokens"])

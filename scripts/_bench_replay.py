@@ -115,7 +115,8 @@ async def step(config: Any, questions: list[Question], arm: Arm) -> dict[str, An
             config.own_tokens,
             outputs.found if found else outputs.nothing,
         )
-        await calls.ask(f"{name} {instruction}", name, question.shards[shard], request)
+        key = f"{name} {instruction}"
+        await calls.ask(key, name, question.shards[shard], request)
 
     async def trajectory(question: Question, stages: tuple[Stage, ...]) -> None:
         async with admission.admit(question.name, sum(question.shards)):

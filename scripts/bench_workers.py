@@ -11,6 +11,7 @@ Each prints JSON. Figures and what they were measured on: recipes/workers.
 import argparse
 import asyncio
 import importlib.util
+import json
 import sys
 from pathlib import Path
 
@@ -52,9 +53,11 @@ def main() -> None:
     soak.add_argument("--shards", type=int, default=60)
     args = parser.parse_args()
     if args.command == "real":
-        from _bench_real import real
+        from _bench_real import predicted, real
 
-        asyncio.run(real(args))
+        result = asyncio.run(real(args))
+        result["replay_computed_tokens"] = predicted(result)
+        print(json.dumps(result, indent=2))
     elif args.command == "replay":
         from _bench_replay import replay
 

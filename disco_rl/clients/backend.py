@@ -21,9 +21,9 @@ class ChatBackend:
         self,
         endpoint: Endpoint,
         *,
-        max_tokens: int,
-        sampling: Mapping[str, Any],
-        schema: Mapping[str, Any],
+        max_tokens: int = 512,
+        sampling: Mapping[str, Any] | None = None,
+        schema: Mapping[str, Any] | None = None,
     ):
         self._client = ChatClient(endpoint)
         self._max_tokens, self._sampling, self._schema = max_tokens, sampling, schema

@@ -28,6 +28,7 @@ def run(args: argparse.Namespace) -> int:
 
     from disco_rl.config import compose, refuse_secrets
     from disco_rl.serve.commands import ServeConfig, servers
+    from disco_rl.serve.kv import pool_tokens
     from disco_rl.serve.sglang_flags import installed
     from disco_rl.serve.supervisor import Supervisor
 
@@ -47,9 +48,23 @@ def run(args: argparse.Namespace) -> int:
         return 0
     if config.engine == "sglang" and installed() is None:
         raise ValueError("SGLang isn't installed here; serve.engine=llamacpp runs on a CPU")
-    ready = f"worker=chat worker.model={model} worker.url=[{','.join(s.url for s in pool)}]"
-    if config.engine == "llamacpp":
-        ready += " worker.slots=1"  # more would only wait in the server, out of order
+    urls = [server.url for server in pool]
+
+    async def ready() -> None:
+        line = f"worker=chat worker.model={model} worker.url=[{','.join(urls)}]"
+        if config.engine == "llamacpp":
+            line += " worker.slots=1"  # more would only wait in the server, out of order
+        else:
+            from disco_rl.clients.backend import ChatBackend
+            from disco_rl.clients.http import Endpoint
+
+            backends = [ChatBackend(Endpoint(url, model)) for url in urls]
+            reports = [await backend.kv_tokens() for backend in backends]
+            for backend in backends:
+                await backend.close()
+            tokens = pool_tokens(reports, config.model_path, config.host_cache_gb)
+            line += f" worker.kv_tokens={tokens}" if tokens else ""
+        print(line, flush=True)
 
     async def serve() -> None:
         stop = asyncio.Event()
@@ -57,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
         supervisor = Supervisor(pool, Path(config.logs), config.startup_s, config.restarts)
         print(f"starting {len(pool)} servers; logs in {config.logs}", file=sys.stderr)
-        await supervisor.run(lambda: print(ready, flush=True), stop)
+        await supervisor.run(ready, stop)
 
     asyncio.run(serve())
     return 0

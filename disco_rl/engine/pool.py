@@ -1,6 +1,7 @@
 """The Worker pool: fans a narrow action out over shards, bounded, and turns failures into gaps."""
 
 import asyncio
+import math
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -52,10 +53,11 @@ class WorkerPool:
         take longer than the episode may.
         """
         if self._admission is None:
+            # Asked whether or not it bounds admission: the Worker then knows what is still read.
             capacity = getattr(self._worker, "kv_tokens", None)
-            tokens = await capacity() if capacity and self._share else None
+            tokens = (await capacity() if capacity else None) or 0
             if self._admission is None:  # else another trajectory was first
-                self._admission = Admission(tokens and max(int(tokens * self._share), 1))
+                self._admission = Admission(math.ceil(tokens * self._share) or None)
         shards = sum(shard.n_tokens for shard in context.shards)
         async with self._admission.admit(context.id, shards):
             yield

@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -69,7 +69,7 @@ class Supervisor:
     restarts: int
     _children: list[_Child] = field(default_factory=list, init=False)
 
-    async def run(self, on_ready: Callable[[], None], stop: asyncio.Event) -> None:
+    async def run(self, on_ready: Callable[[], Awaitable[object]], stop: asyncio.Event) -> None:
         """Until `stop` is set. Raises `ServeError` for a server that doesn't start, or dies too
         often; then, as always, all are stopped first."""
         self._children = [_Child(s, self.logs / f"{s.name}.log") for s in self.servers]
@@ -85,11 +85,11 @@ class Supervisor:
             await asyncio.gather(stopped, work, return_exceptions=True)
             await self._stop()
 
-    async def _watch(self, on_ready: Callable[[], None]) -> None:
+    async def _watch(self, on_ready: Callable[[], Awaitable[object]]) -> None:
         for child in self._children:
             child.start()
         await asyncio.gather(*(self._healthy(child) for child in self._children))
-        on_ready()
+        await on_ready()
         while True:
             await asyncio.sleep(_POLL_S)
             for child in self._children:

@@ -1,6 +1,7 @@
 """The Worker pool: bounded, failures as gaps, findings in shard order, cuts counted."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -178,3 +179,38 @@ def test_a_context_without_shards_has_no_findings():
 def test_bounds_must_be_positive(bounds):
     with pytest.raises(ValueError, match="at least 1"):
         WorkerPool(SubstringWorker(), **bounds)
+
+
+@pytest.mark.parametrize(
+    ("bounds", "together"),
+    [
+        ({"overcommit": 0.0}, 6),
+        ({"overcommit": 1.0}, 4),
+        ({"overcommit": 1.0, "processes": 2}, 2),
+        ({"overcommit": 2.0, "processes": 4}, 2),
+    ],
+)
+def test_contexts_enter_while_they_fit_this_process_share_of_the_cache(bounds, together):
+    class Served(SubstringWorker):
+        asked_for = 0
+
+        async def kv_tokens(self):
+            self.asked_for += 1
+            return 4 * sum(shard.n_tokens for shard in CONTEXT.shards)
+
+    async def main():
+        worker, inside, most = Served(), 0, 0
+        pool = WorkerPool(worker, **bounds)
+
+        async def visit(i: int) -> None:
+            nonlocal inside, most
+            async with pool.admit(replace(CONTEXT, id=f"c{i}")):
+                inside += 1
+                most = max(most, inside)
+                await asyncio.sleep(0.01)
+                inside -= 1
+
+        await asyncio.gather(*(visit(i) for i in range(6)))
+        assert most == together and worker.asked_for >= 1
+
+    asyncio.run(main())

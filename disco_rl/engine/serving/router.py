@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, Generic, Protocol, TypeVar
@@ -41,6 +41,17 @@ class Receipt:
     served_s: float = 0.0
     retries: int = 0
     hedges: int = 0
+
+
+@dataclass
+class _Call:
+    shard: str
+    tokens: int
+    request: Any
+    left: float  # seconds of the deadline
+    receipt: Receipt = field(default_factory=Receipt)
+    tried: set[str] = field(default_factory=set)
+    began: float | None = None  # when its turn came, in this try
 
 
 class Router(Generic[Q, R]):
@@ -84,43 +95,41 @@ class Router(Generic[Q, R]):
         Tried elsewhere with growing waits while failures may pass; a refusal is final. Raises
         `ModelError` with the last reason once the tries or the deadline are used up.
         """
-        policy, receipt = self._policy, Receipt()
-        left, tried = policy.deadline_s, set[str]()
+        policy = self._policy
+        call = _Call(shard, tokens, request, policy.deadline_s)
         self._under_way += 1
         try:
             for attempt in range(1, policy.max_attempts + 1):
-                before = receipt.served_s
+                before = call.receipt.served_s
                 try:
-                    return await self._placed(shard, tokens, request, receipt, left, tried), receipt
+                    return await self._placed(call), call.receipt
                 except ModelError as failure:
-                    left -= receipt.served_s - before
-                    wait = backoff(attempt, failure, policy.backoff_s, policy.max_backoff_s)
                     if not failure.retryable:
                         raise
-                    late = wait >= left
+                    call.left -= call.receipt.served_s - before
+                    wait = backoff(attempt, failure, policy.backoff_s, policy.max_backoff_s)
+                    late = wait >= call.left
                     if late or attempt == policy.max_attempts:
                         why = f"deadline_s={policy.deadline_s:g}" if late else "max_attempts"
                         raise ModelError(f"{failure} (try {attempt}, {why} reached)") from failure
-                    left -= wait
-                    receipt.retries += 1
+                    call.left -= wait
+                    call.receipt.retries += 1
                     await asyncio.sleep(wait)
             raise AssertionError("unreachable: max_attempts is at least 1")
         finally:
             self._under_way -= 1
 
-    async def _placed(
-        self, shard: str, tokens: int, request: Q, receipt: Receipt, left: float, tried: set[str]
-    ) -> R:
+    async def _placed(self, call: _Call) -> R:
         """One try, placed again as often as the endpoint goes out of service before its turn."""
         while True:
             await self._health.some_up()
-            member = self._choose(shard, tried)
+            member = self._choose(call.shard, call.tried)
             try:
-                return await self._hedge(member, shard, tokens, request, receipt, left)
+                return await self._hedge(member, call)
             except MovedError:
                 continue
             except ModelError:
-                tried.add(member.name)
+                call.tried.add(member.name)
                 raise
 
     def _rank(self, shard: str) -> list[Member]:
@@ -137,28 +146,23 @@ class Router(Generic[Q, R]):
         up = [m for m in self._ranked(shard) if m.up]
         return next((m for m in up if m.name not in tried), up[0])
 
-    async def _hedge(
-        self, member: Member, shard: str, tokens: int, request: Q, receipt: Receipt, left: float
-    ) -> R:
-        first = _Try()
+    async def _hedge(self, member: Member, call: _Call) -> R:
+        """One try, and a second one elsewhere once it lags; the first reply counts."""
         if self._policy.hedge_s is None or len(self._members) == 1:
-            return await self._serve(member, shard, tokens, request, receipt, left, first)
-        tasks: set[asyncio.Task[R]] = {
-            asyncio.ensure_future(self._serve(member, shard, tokens, request, receipt, left, first))
-        }
+            return await self._serve(member, call)
+        tasks: set[asyncio.Task[R]] = {asyncio.ensure_future(self._serve(member, call))}
         hedged = False
         try:
-            await self._linger(next(iter(tasks)), first)
-            other = self._choose(shard, {member.name})
-            late = not any(task.done() for task in tasks)
-            if late:
+            if await self._lags(next(iter(tasks)), call, self._policy.hedge_s):
                 self._health.lagged(member)
-            if late and other is not member and self._hedged < self._may_hedge():
-                receipt.hedges += 1
-                self._hedged += 1
-                hedged = True
-                again = self._serve(other, shard, tokens, request, Receipt(), left, _Try())
-                tasks.add(asyncio.ensure_future(again))
+                other = self._choose(call.shard, {member.name})
+                most = max(1.0, self._policy.hedge_share * self._under_way)
+                if other is not member and self._hedged < most:
+                    hedged = True
+                    self._hedged += 1
+                    call.receipt.hedges += 1
+                    again = self._serve(other, replace(call, receipt=Receipt()))
+                    tasks.add(asyncio.ensure_future(again))
             failure: BaseException | None = None
             while tasks:
                 done, tasks = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -174,48 +178,32 @@ class Router(Generic[Q, R]):
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _may_hedge(self) -> float:
-        return max(1.0, self._policy.hedge_share * self._under_way)
-
-    async def _linger(self, task: "asyncio.Task[R]", first: "_Try") -> None:
-        """Until the call is done, or has been at its server for `hedge_s`."""
-        hedge_s = self._policy.hedge_s or 0.0
+    async def _lags(self, task: "asyncio.Task[R]", call: _Call, hedge_s: float) -> bool:
+        """Waits until the call is done, or has been at its server for `hedge_s`: then True."""
         left = hedge_s
         while left > 0 and not task.done():
             await asyncio.wait({task}, timeout=left)
             now = asyncio.get_running_loop().time()
-            left = hedge_s if first.began is None else first.began + hedge_s - now
+            left = hedge_s if call.began is None else call.began + hedge_s - now
+        return not task.done()
 
-    async def _serve(
-        self,
-        member: Member,
-        shard: str,
-        tokens: int,
-        request: Q,
-        receipt: Receipt,
-        left: float,
-        mark: "_Try",
-    ) -> R:
+    async def _serve(self, member: Member, call: _Call) -> R:
         clock = asyncio.get_running_loop().time
-        began = clock()
+        asked, call.began = clock(), None
+        shard = call.shard if self._policy.gate else None
         try:
-            async with member.lane.turn(shard if self._policy.gate else None, tokens) as turn:
-                mark.began = clock()
-                receipt.queued_s += mark.began - began
-                seconds = min(self._policy.attempt_s, left)
-                reply: Any = await self._backends[member.name].ask(request, seconds)
+            async with member.lane.turn(shard, call.tokens) as turn:
+                call.began = clock()
+                call.receipt.queued_s += call.began - asked
+                seconds = min(self._policy.attempt_s, call.left)
+                reply: Any = await self._backends[member.name].ask(call.request, seconds)
                 turn.read = True
         except ModelError as failure:
             if failure.retryable and not failure.busy:
                 self._health.failed(member, str(failure))
             raise
         finally:
-            if mark.began is not None:
-                receipt.served_s += clock() - mark.began
-        self._health.succeeded(member, clock() - mark.began)
+            if call.began is not None:
+                call.receipt.served_s += clock() - call.began
+        self._health.succeeded(member, clock() - call.began)
         return reply
-
-
-@dataclass
-class _Try:
-    began: float | None = None  # when its turn came

@@ -17,7 +17,9 @@ def locate(quote: str, text: str) -> tuple[int, int] | None:
     start = text.find(quote)
     if start >= 0:
         return start, start + len(quote)
-    wanted = _BLANKS.sub(" ", quote)
+    wanted = " ".join(quote.split())
+    if wanted not in " ".join(text.split()):  # quick, and what an invented quote comes to
+        return None
     squeezed: list[str] = []  # the text with single blanks,
     places: list[int] = []  # and where each of its characters stands
     end = 0
@@ -27,7 +29,5 @@ def locate(quote: str, text: str) -> tuple[int, int] | None:
         end = match.end()
     squeezed.append(text[end:])
     places.extend(range(end, len(text)))
-    found = "".join(squeezed).find(wanted)
-    if found < 0:
-        return None
+    found = "".join(squeezed).index(wanted)
     return places[found], places[found + len(wanted) - 1] + 1

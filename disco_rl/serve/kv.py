@@ -1,0 +1,40 @@
+"""How many tokens of shards a pool's caches hold together."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+
+
+def bytes_per_token(config: Mapping[str, Any]) -> int:
+    """Keys and values of one token in all layers, from a model's `config.json`.
+
+    Qwen3-4B: 147,456. Raises `ValueError` naming the field that is missing.
+    """
+    try:
+        heads = config["num_attention_heads"]
+        size = config.get("head_dim") or config["hidden_size"] // heads
+        kv_heads = config.get("num_key_value_heads") or heads
+        dtype = str(config.get("dtype") or config.get("torch_dtype") or "bfloat16")
+        return 2 * config["num_hidden_layers"] * kv_heads * size * _BYTES[dtype]
+    except KeyError as error:
+        raise ValueError(
+            f"config.json: {error} is missing or unknown; set worker.kv_tokens"
+        ) from None
+
+
+def pool_tokens(reports: Sequence[int | None], model_path: str, host_cache_gb: int) -> int | None:
+    """What the servers report, and what their host caches hold; None where it can't be known."""
+    known = [tokens for tokens in reports if tokens]
+    if len(known) < len(reports):
+        return None
+    host = 0
+    if host_cache_gb:
+        file = Path(model_path) / "config.json"
+        if not file.is_file():  # a hub name
+            return None
+        each = bytes_per_token(json.loads(file.read_text(encoding="utf-8")))
+        host = host_cache_gb * 10**9 // each * len(known)
+    return sum(known) + host
