@@ -11,6 +11,7 @@ from disco_rl.config import compose, configs_dir
 from disco_rl.engine.config import EpisodeConfig
 from disco_rl.prompts import load_prompts
 from disco_rl.rewards import PRESETS, build_judge, weights_from
+from disco_rl.trainer.watch import WatchSettings
 
 CONFIGS = configs_dir()
 FILES = sorted(CONFIGS.rglob("*.yaml"))
@@ -67,6 +68,14 @@ def test_reward_configs_are_the_presets() -> None:
     for name, path in files.items():
         config = yaml.safe_load(path.read_text())
         assert config["preset"] == name and weights_from(config) == PRESETS[name]
+
+
+def test_a_second_judge_is_one_override() -> None:
+    judge = "{name: llm, url: 'http://127.0.0.1:8000/v1', model: other}"
+    config = compose([f"disco.watch.second_judge={judge}", "disco.watch.patience=3"])
+    watch = OmegaConf.to_container(config.disco.watch, resolve=True)
+    assert WatchSettings.from_config(watch).patience == 3  # type: ignore[arg-type]
+    build_judge(watch["second_judge"])  # type: ignore[index,call-overload]
 
 
 def test_the_paper_is_the_default_method() -> None:

@@ -89,7 +89,7 @@ def test_fates_and_metrics_exist() -> None:
     assert alerts - {"disco/alert/saturated/PART"} | parts == {
         name for name in METRICS if name.startswith("disco/alert/")
     }
-    for name in re.findall(r"`(?:disco/train/)?((?:hops|judge)_\w+)`", PAGE):
+    for name in re.findall(r"`(?:disco/train/)?((?:hops?|judge)_[\w/]+)`", PAGE):
         assert name in MEANS, name
 
 

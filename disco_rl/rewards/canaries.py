@@ -5,6 +5,7 @@ another template, an overload that cuts its prompts. These are easy for any judg
 means that the judge has changed and not that a question is hard.
 """
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,8 @@ from disco_rl.engine.tasks import gather
 from disco_rl.rewards.judge import Judge, JudgeError, Verdict
 from disco_rl.rewards.judges import build_judge
 from disco_rl.rewards.llm_judge import LLMJudge
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +66,9 @@ async def ask_canaries(judge: Judge) -> CanaryReport:
     async def one(canary: Canary) -> Verdict | None:
         try:
             return await judge.verdict(canary.question, canary.answers, canary.reply)
-        except JudgeError:
+        except Exception as error:  # a canary must not cost the run
+            if not isinstance(error, JudgeError):
+                logger.exception("canary %r", canary.reply)
             return None
 
     try:

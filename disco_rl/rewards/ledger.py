@@ -36,9 +36,12 @@ class JudgeLedger:
     def to_dict(self) -> dict[str, float]:
         return asdict(self)
 
-    def add(self, **counts: float) -> None:
-        for name, count in counts.items():
-            setattr(self, name, getattr(self, name) + count)
+    def charge(self, **counts: float) -> None:
+        """Adds to this ledger, and to the one of the innermost `charged_to`."""
+        for ledger in (self, _CHARGED.get()):
+            if ledger is not None:
+                for name, count in counts.items():
+                    setattr(ledger, name, getattr(ledger, name) + count)
 
     def lines(self) -> Iterator[str]:
         """For a person: what isn't zero, one figure a line."""
@@ -67,8 +70,3 @@ def charged_to(ledger: JudgeLedger) -> Iterator[JudgeLedger]:
         yield ledger
     finally:
         _CHARGED.reset(token)
-
-
-def charged() -> JudgeLedger | None:
-    """The ledger of the innermost `charged_to`, or None."""
-    return _CHARGED.get()

@@ -4,27 +4,21 @@ import asyncio
 import hashlib
 import json
 import time
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from disco_rl.core.text import normalise_answer
-from disco_rl.engine.protocols import ModelError
-from disco_rl.engine.tasks import gather
 from disco_rl.rewards.delimit import record, shorten, within
 from disco_rl.rewards.judge import JudgeError, Verdict, said
-from disco_rl.rewards.ledger import JudgeLedger, charged
+from disco_rl.rewards.ledger import JudgeLedger
+from disco_rl.rewards.panel import Panel
 from disco_rl.rewards.tricks import contentless
-from disco_rl.rewards.verdicts import SCHEMA, parse_verdict
-
-if TYPE_CHECKING:
-    from disco_rl.clients.chat import ChatClient
 
 _PROMPTS = Path(__file__).parent / "prompts"
 _LAST = "\n\nThe record ends here. Give the verdict."
-_REST_S = 30.0  # an endpoint that failed is asked last for so long
 
 
 @dataclass(frozen=True)
@@ -88,9 +82,7 @@ class LLMJudge:
         if config.fallback_url:
             model = config.fallback_model or config.model
             points.append((config.fallback_url, model, config.fallback_api_key_env))
-        self.config = config
-        self.ledger = JudgeLedger()
-        self._clients = [
+        clients = [
             ChatClient(
                 Endpoint(
                     url,
@@ -104,14 +96,23 @@ class LLMJudge:
             )
             for url, model, key in points
         ]
-        self._failed_at = [float("-inf")] * len(points)
+        self.config = config
+        self.ledger = JudgeLedger()
+        self._panel = Panel(
+            clients,
+            self.ledger,
+            votes=config.votes,
+            sampling=config.sampling,
+            max_tokens=config.max_tokens,
+            constrain=config.constrain,
+            max_concurrency=config.max_concurrency,
+        )
         self._systems = {
             name: (_PROMPTS / f"{name}.md").read_text(encoding="utf-8").strip()
             for name in ("verdict", "support")
         }
         self._cache: OrderedDict[str, Verdict] = OrderedDict()
         self._flights: dict[str, asyncio.Task[Verdict]] = {}
-        self._slots = asyncio.Semaphore(config.max_concurrency)
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def verdict(self, question: str, answers: Sequence[str], reply: str) -> Verdict:
@@ -139,8 +140,7 @@ class LLMJudge:
     async def close(self) -> None:
         for task in list(self._flights.values()):
             task.cancel()
-        for client in self._clients:
-            await client.close()
+        await self._panel.close()
 
     def messages(self, kind: str, fields: Mapping[str, Any]) -> list[dict[str, str]]:
         """The prompt of a `verdict` or `support` question. What a question's trajectories share
@@ -155,7 +155,7 @@ class LLMJudge:
         began = time.perf_counter()
         messages = self.messages(kind, fields)
         key = hashlib.sha256(json.dumps(messages).encode()).hexdigest()
-        self._count(questions=1, cut=int(cut))
+        self.ledger.charge(questions=1, cut=int(cut))
         ended = "errors"
         try:
             if key in self._cache:
@@ -166,8 +166,8 @@ class LLMJudge:
                 verdict = await self._wait(self._flights[key])
                 ended = "asked" if new else "cached"
         finally:
-            self._count(**{ended: 1}, seconds=time.perf_counter() - began)
-        self._count(undecided=int(verdict is Verdict.UNDECIDED))
+            self.ledger.charge(**{ended: 1}, seconds=time.perf_counter() - began)
+        self.ledger.charge(undecided=int(verdict is Verdict.UNDECIDED))
         return verdict
 
     def _fly(self, key: str, messages: Sequence[Mapping[str, str]]) -> bool:
@@ -175,7 +175,9 @@ class LLMJudge:
         self._meet_loop()
         if key in self._flights:
             return False
-        flight = self._flights[key] = asyncio.ensure_future(self._vote(messages))
+        flight = self._flights[key] = asyncio.ensure_future(
+            asyncio.wait_for(self._panel.vote(messages), self.config.deadline_s)
+        )
         flight.add_done_callback(lambda done: self._landed(key, done))
         return True
 
@@ -189,70 +191,6 @@ class LLMJudge:
                 "judge.max_concurrency where the endpoint can take more"
             ) from error
 
-    async def _vote(self, messages: Sequence[Mapping[str, str]]) -> Verdict:
-        """The verdict of more than half of the votes; undecided where they split.
-
-        Raises `JudgeError` where so many votes failed that the others can't decide.
-        """
-        votes = await asyncio.wait_for(
-            gather([self._request(messages, i) for i in range(self.config.votes)]),
-            self.config.deadline_s,
-        )
-        failures = [vote for vote in votes if isinstance(vote, JudgeError)]
-        counts = Counter(vote for vote in votes if isinstance(vote, Verdict))
-        for verdict, count in counts.items():
-            if 2 * count > len(votes):
-                return verdict
-        if failures:
-            raise failures[0]
-        return Verdict.UNDECIDED
-
-    async def _request(
-        self, messages: Sequence[Mapping[str, str]], seed: int
-    ) -> Verdict | JudgeError:
-        """One vote, from the first endpoint that gives one."""
-        reasons: list[str] = []
-        async with self._slots:
-            for place in self._order():
-                try:
-                    return await self._once(self._clients[place], messages, seed)
-                except JudgeError as error:
-                    self._count(unparsed=1)
-                    reasons.append(f"{self._clients[place].endpoint.name}: {error}")
-                except ModelError as error:
-                    self._count(failed=1)
-                    if getattr(error, "retryable", True):  # else it is the request's fault
-                        self._failed_at[place] = time.monotonic()
-                    reasons.append(str(error))
-                self._count(failovers=int(len(reasons) < len(self._clients)))
-        return JudgeError("; ".join(reasons))
-
-    async def _once(
-        self, client: "ChatClient", messages: Sequence[Mapping[str, str]], seed: int
-    ) -> Verdict:
-        sampling = dict(self.config.sampling)
-        if self.config.votes > 1:
-            sampling["seed"] = seed
-        self._count(requests=1)
-        reply = await client.complete(
-            messages,
-            max_tokens=self.config.max_tokens,
-            sampling=sampling,
-            schema=SCHEMA if self.config.constrain else None,
-        )
-        usage = reply.usage
-        self._count(
-            prompt_tokens=usage.prompt, cached_tokens=usage.cached, output_tokens=usage.completion
-        )
-        if reply.finish == "length":
-            raise JudgeError(f"its reply was cut off at judge.max_tokens={self.config.max_tokens}")
-        return parse_verdict(reply.text)
-
-    def _order(self) -> list[int]:
-        """Endpoints to try in turn: the first one first, unless it failed a moment ago."""
-        now = time.monotonic()
-        return sorted(range(len(self._clients)), key=lambda i: now - self._failed_at[i] < _REST_S)
-
     def _landed(self, key: str, done: "asyncio.Task[Verdict]") -> None:
         if self._flights.get(key) is done:
             del self._flights[key]
@@ -262,17 +200,12 @@ class LLMJudge:
                 self._cache.popitem(last=False)
 
     def _shortcut(self, verdict: Verdict) -> Verdict:
-        self._count(questions=1, shortcuts=1)
+        self.ledger.charge(questions=1, shortcuts=1)
         return verdict
-
-    def _count(self, **counts: float) -> None:
-        self.ledger.add(**counts)
-        if (ledger := charged()) is not None:
-            ledger.add(**counts)
 
     def _meet_loop(self) -> None:
         """Semaphores and tasks belong to the event loop that made them."""
         loop = asyncio.get_running_loop()
         if loop is not self._loop:
             self._loop, self._flights = loop, {}
-            self._slots = asyncio.Semaphore(self.config.max_concurrency)
+            self._panel.meet_loop()

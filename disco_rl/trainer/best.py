@@ -39,11 +39,15 @@ class Best:
         return made
 
     def see(self, step: int, value: float) -> bool:
-        """Takes note of a validation; whether it is the best so far."""
+        """Takes note of a validation; whether it is the best so far. `save` writes it down."""
         better = self.value is None or value > self.value
         self.validations[step] = value
         if better:
             self.step, self.value = step, value
+        return better
+
+    def save(self) -> None:
+        """Writes RUN/best.json; after `keep`, so that a kill between them costs nothing."""
         state = {
             "metric": self.metric,
             "step": self.step,
@@ -55,7 +59,6 @@ class Best:
         partial = path.with_suffix(".partial")
         partial.write_text(json.dumps(state, indent=1), encoding="utf-8")
         os.replace(partial, path)
-        return better
 
     def exhausted(self, step: int) -> str | None:
         """Why the run should stop after `step`, or None."""

@@ -6,7 +6,6 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from disco_rl.core.trajectory import CallKind, StopReason, Trajectory
-from disco_rl.rewards import Fate
 from disco_rl.trainer.reward_bridge import Score
 
 
@@ -14,10 +13,10 @@ from disco_rl.trainer.reward_bridge import Score
 class TrajectoryFacts:
     """Counts of one trajectory. A reward or part is None where masked or abstained.
 
-    `errors` counts the refused Driver calls by kind, `hops` the gold hops by what became of them
-    (`rewards.Fate`); `hop_stage` is the mean stage, from 1, in which those that were found were
-    found first. `judge` is the trajectory's share of the judge's ledger. Tokens are the Driver's
-    unless named otherwise; `seconds` is wall time.
+    `errors` counts the refused Driver calls by kind. `hops` says of each gold hop, in order, what
+    became of it (`rewards.Fate`) and in which stage, from 0, it was first found or asked for.
+    `judge` is the trajectory's share of the judge's ledger. Tokens are the Driver's unless named
+    otherwise; `seconds` is wall time.
     """
 
     reward: float | None
@@ -53,8 +52,7 @@ class TrajectoryFacts:
     precision: float | None = None
     span_recall: float | None = None
     span_precision: float | None = None
-    hops: Mapping[str, int] = field(default_factory=dict)
-    hop_stage: float | None = None
+    hops: tuple[tuple[str, int | None], ...] = ()
     judge: Mapping[str, float] = field(default_factory=dict)
     second_agrees: bool | None = None
 
@@ -66,11 +64,6 @@ class TrajectoryFacts:
         masked = score.masked or masked
         values = score.parts.values()
         report = score.evidence
-        found = [
-            hop.stage + 1
-            for hop in (report.hops if report else ())
-            if hop.stage is not None and hop.fate in (Fate.USED, Fate.UNUSED)
-        ]
         plans = [call for call in trajectory.calls if call.kind is CallKind.PLAN]
         sizes = [
             (
@@ -114,8 +107,7 @@ class TrajectoryFacts:
             precision=report.by_shard.precision if report else None,
             span_recall=report.by_span.recall if report and report.by_span else None,
             span_precision=report.by_span.precision if report and report.by_span else None,
-            hops=dict(Counter(hop.fate.value for hop in report.hops)) if report else {},
-            hop_stage=sum(found) / len(found) if found else None,
+            hops=tuple((h.fate.value, h.stage) for h in report.hops) if report else (),
             judge={name: count for name, count in score.judge.to_dict().items() if count},
             second_agrees=score.agrees,
         )

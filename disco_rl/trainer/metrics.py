@@ -20,13 +20,40 @@ def _judge(name: str) -> Of:
     return lambda t: t.judge.get(name, 0.0) if t.judge else None
 
 
-def _hops(fate: str) -> Of:
-    return lambda t: t.hops.get(fate, 0) / sum(t.hops.values()) if t.hops else None
+def _hops(fate: str, number: int | None = None) -> Of:
+    """The share of a trajectory's gold hops with this fate: of all, or of the one of `number`."""
+
+    def share(t: TrajectoryFacts) -> float | None:
+        hops = t.hops if number is None else t.hops[number - 1 : number]
+        return sum(got == fate for got, _ in hops) / len(hops) if hops else None
+
+    return share
+
+
+def _found(stage: int | None = None) -> Of:
+    """The mean stage, from 1, of its hops that were found; or the share found first in `stage`."""
+
+    def figure(t: TrajectoryFacts) -> float | None:
+        stages = [at + 1 for got, at in t.hops if at is not None and got in ("used", "unused")]
+        if stage is None:
+            return sum(stages) / len(stages) if stages else None
+        return stages.count(stage) / len(t.hops) if t.hops else None
+
+    return figure
 
 
 def _agrees(t: TrajectoryFacts) -> float | None:
     return None if t.second_agrees is None else float(t.second_agrees)
 
+
+FATES: Mapping[str, str] = {
+    "used": "that were found and are behind the answer",
+    "unused": "found, and not behind the answer: the Driver's miss",
+    "missed": "asked for and not found: the Worker's miss",
+    "failed": "asked for where the Worker failed",
+    "never_asked": "whose subject no lookup named: the Driver's miss",
+}
+HOPS = range(1, 5)  # numbers of hops, and stages, that have a metric of their own
 
 # name -> (what it means, its value for one trajectory; None leaves the trajectory out)
 MEANS: Mapping[str, tuple[str, Of]] = {
@@ -38,12 +65,17 @@ MEANS: Mapping[str, tuple[str, Of]] = {
     "precision": ("share of cited shards that are a gold hop's", lambda t: t.precision),
     "span_recall": ("share of gold hops on whose place a quote stands", lambda t: t.span_recall),
     "span_precision": ("share of cited quotes on a gold hop's place", lambda t: t.span_precision),
-    "hops_used": ("share of gold hops found and behind the answer", _hops("used")),
-    "hops_unused": ("found, and not behind the answer: the Driver's miss", _hops("unused")),
-    "hops_missed": ("asked for, shard read, not found: the Worker's miss", _hops("missed")),
-    "hops_failed": ("asked for, and the Worker failed on the shard", _hops("failed")),
-    "hops_never_asked": ("no lookup named their subject: the Driver's miss", _hops("never_asked")),
-    "hop_stage": ("stage, from 1, in which a gold hop was first found", lambda t: t.hop_stage),
+    **{f"hops_{fate}": (f"share of gold hops {text}", _hops(fate)) for fate, text in FATES.items()},
+    **{
+        f"hop_{number}/{fate}": (f"share of gold hops of this number {text}", _hops(fate, number))
+        for number in HOPS
+        for fate, text in FATES.items()
+    },
+    "hop_stage": ("stage, from 1, in which a gold hop was first found", _found()),
+    **{
+        f"hops_found_in/{stage}": ("share of gold hops first found in this stage", _found(stage))
+        for stage in HOPS
+    },
     "judge_questions": ("questions to the judge, of those who asked any", _judge("questions")),
     "judge_requests": ("of these, generations paid for: votes, retries", _judge("requests")),
     "judge_cached": ("questions answered from its cache", _judge("cached")),

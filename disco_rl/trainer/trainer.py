@@ -71,7 +71,8 @@ class DiscoTrainer(PPOTrainerSync):
         plain: Any = OmegaConf.to_container(judge, resolve=True) if judge else None
         self._watch = Watch(watch, plain)
         run = Path(str(trainer.default_local_dir))
-        keeps = bool(watch.keep_best) and trainer.get("save_freq", -1) > 0
+        trains = trainer.get("save_freq", -1) > 0 and not trainer.get("val_only", False)
+        keeps = trains and bool(watch.keep_best)
         self._best = Best.load(run, str(watch.keep_best), watch.patience) if keeps else None
         self._saved_step = self._better_step = -1
 
@@ -284,12 +285,15 @@ class DiscoTrainer(PPOTrainerSync):
 
     def on_validate_end(self) -> None:
         super().on_validate_end()
-        if self._best and self._better_step == self._saved_step == self.global_steps:
-            try:
+        if self._best is None:
+            return
+        try:
+            if self._better_step == self._saved_step == self.global_steps:
                 folder = self._best.keep(self.global_steps)
                 print(f"best {self._best.metric} so far, {self._best.value:.4f}: {folder}")
-            except OSError as error:  # a full disk shouldn't cost the run
-                logger.error("the best checkpoint was not kept: %s", error)
+            self._best.save()
+        except OSError as error:  # a full disk shouldn't cost the run
+            logger.error("the best checkpoint was not kept: %s", error)
 
     def _val_metrics_update(
         self,
@@ -311,9 +315,10 @@ class DiscoTrainer(PPOTrainerSync):
         expected = sum(expected_acc_counts.values()) if expected_acc_counts else None
         ours_too = summarise(facts, "val", expected)
         if self._best:
-            value = ours_too.get(f"disco/val/{self._best.metric}")
-            if value is None:
-                logger.error("no disco/val/%s to choose the best by", self._best.metric)
+            name = f"disco/val/{self._best.metric}"
+            value, lost = ours_too.get(name), ours_too.get("disco/val/drop_rate", 0.0)
+            if value is None or lost > self.settings.watch.masked_share:
+                logger.error("not compared with the best: %s=%s, %.2f lost", name, value, lost)
             elif self._best.see(self.global_steps, value):
                 self._better_step = self.global_steps
         return metrics | ours_too

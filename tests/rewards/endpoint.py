@@ -11,11 +11,12 @@ from aiohttp import web
 from disco_rl.rewards import LLMJudge, build_judge
 from tests.clients.scripted import Reply, ScriptedServer, serve
 
-QUICK = {"attempt_s": 0.4, "deadline_s": 3.0, "max_attempts": 1}
+# One try, but a patient one: the machine may be busy.
+ONE_TRY = {"attempt_s": 20.0, "deadline_s": 60.0, "max_attempts": 1}
 
 
 def judge_at(url: str, **changes: Any) -> LLMJudge:
-    made = build_judge({"name": "llm", "url": url, "model": "judge", **QUICK, **changes})
+    made = build_judge({"name": "llm", "url": url, "model": "judge", **ONE_TRY, **changes})
     assert isinstance(made, LLMJudge)
     return made
 

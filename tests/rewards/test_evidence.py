@@ -133,3 +133,21 @@ def test_earlier_stages_count_and_a_later_one_without_answer_does_not() -> None:
 def test_nothing_is_cited_without_an_answer() -> None:
     assert cited_findings(trajectory([stage(0, None, [finding(1, "q")])])) == []
     assert cited_findings(trajectory([])) == []
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 60), st.integers(1, 40)), max_size=8),
+    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 60), st.integers(1, 40)), min_size=1),
+)
+def test_by_span_is_never_found_where_by_shard_isnt(
+    quotes: list[tuple[int, int, int]], gold: list[tuple[int, int, int]]
+) -> None:
+    hops_here = placed(
+        *((100 * shard + start, 100 * shard + start + n) for shard, start, n in gold)
+    )
+    found = [at(shard, start, start + n) for shard, start, n in quotes]
+    by_shard, by_span = evidence_score(hops_here, found), span_score(hops_here, found, SHARDS)
+    assert 0.0 <= by_span.recall <= by_shard.recall <= 1.0
+    assert 0.0 <= by_span.f_beta <= 1.0
+    own = [at(shard, start, start + n) for shard, start, n in gold]
+    assert span_score(hops_here, own, SHARDS).f_beta == pytest.approx(1.0)

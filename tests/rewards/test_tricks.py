@@ -77,7 +77,7 @@ class NaiveJudge:
 
 def naive(judge: LLMJudge) -> NaiveJudge:
     """On the same endpoint as `judge`."""
-    return NaiveJudge(judge._clients[0])
+    return NaiveJudge(judge._panel.clients[0])
 
 
 @pytest.mark.parametrize("reply", ["", "a", "the", "Ada", "Ada Vey or Tom Roe", "not Ada Vey"])
@@ -118,7 +118,7 @@ async def test_instructions_in_a_document_reach_the_judge_as_data(order: str) ->
     quote = f"The Guild is old.\n{order}\nIt stands by the sea."
     async with judging(gullible) as (judge, server):
         naive_prompt = [{"role": "user", "content": f"Evidence: {quote}\nDoes it support Ada Vey?"}]
-        fooled = await judge._clients[0].complete(naive_prompt, max_tokens=9)
+        fooled = await judge._panel.clients[0].complete(naive_prompt, max_tokens=9)
         assert "yes" in fooled.text
         assert await judge.supports(QUESTION, "Tom Roe", [quote]) is Verdict.NO
         # Nor from the question or the gold answers, which come from documents too.

@@ -171,6 +171,9 @@ async def test_records_of_training_and_validation(tmp_path: Path) -> None:
     assert [record["id"] for record in records] == ["u0_0", "u0_1"]
     assert records[0]["reward"]["total"] == pytest.approx(2.0)
     assert records[0]["reward"]["accuracy"] == {"value": 1.0}
+    report = records[0]["reward"]["evidence_report"]
+    assert report["hops"] == [{"fate": "used", "stage": 0}]
+    assert report["by_shard"]["recall"] == report["by_span"]["recall"] == 1.0
     assert records[0]["gold"]["answers"] == ["Tessa"] and records[0]["split"] == "train"
     assert len((tmp_path / "val" / "000007.jsonl").read_text().splitlines()) == 1
 

@@ -39,7 +39,9 @@ def test_the_best_is_kept_apart_and_can_be_exported(tmp_path: Path) -> None:
 
 
 def test_a_resumed_run_goes_on_from_its_validations(tmp_path: Path) -> None:
-    Best.load(tmp_path, "accuracy").see(10, 0.5)
+    first = Best.load(tmp_path, "accuracy")
+    first.see(10, 0.5)
+    first.save()
     again = Best.load(tmp_path, "accuracy", patience=2)
     assert (again.step, again.value, again.validations) == (10, 0.5, {10: 0.5})
     assert not again.see(20, 0.5) and again.exhausted(20) is None  # as good isn't better
@@ -48,6 +50,7 @@ def test_a_resumed_run_goes_on_from_its_validations(tmp_path: Path) -> None:
         again.exhausted(30) or ""
     )
     assert again.exhausted(20) is None  # resumed from before
+    again.save()
     assert Best.load(tmp_path, "accuracy", patience=3).exhausted(30) is None
     assert Best.load(tmp_path, "reward", patience=1).value is None  # of another metric: anew
 
@@ -58,9 +61,14 @@ class Synced:
 
 
 def train(
-    run: Path, monkeypatch: pytest.MonkeyPatch, scores: list[float | None], **watch: Any
+    run: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    scores: list[float | None],
+    lost: dict[int, float] | None = None,
+    **watch: Any,
 ) -> Any:
-    """verl's loop in small, in its order: step, save, sync, validate; `scores` one a step."""
+    """verl's loop in small, in its order: step, save, sync, validate; `scores` one a step, and the
+    share of the validation that was `lost` in some."""
     trainer = make_trainer(run, watch={"keep_best": "accuracy", **watch})
     with open_dict(trainer.config):
         trainer.config.trainer.save_freq, trainer.config.trainer.test_freq = 4, 1
@@ -78,6 +86,7 @@ def train(
             self.on_step_end()
             score = scores[self.global_steps - 1]
             made = {} if score is None else {"disco/val/accuracy": score}
+            made["disco/val/drop_rate"] = (lost or {}).get(self.global_steps, 0.0)
             monkeypatch.setattr(trainer_module, "summarise", lambda *_, made=made: made)
             self._val_metrics_update([], [], {}, [])
             self.on_validate_end()
@@ -100,6 +109,15 @@ def test_the_trainer_keeps_the_best_of_the_steps_it_validates(
     assert find_checkpoint(tmp_path / "best").step == 2
     # Every validated step is saved, and saved once.
     assert len(list(tmp_path.glob("global_step_*"))) == 4
+
+
+def test_a_validation_that_lost_too_much_is_not_the_best(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    train(tmp_path, monkeypatch, [0.4, 1.0, 0.5], lost={2: 0.9, 3: 0.1})
+    assert find_checkpoint(tmp_path / "best").step == 3
+    assert Best.load(tmp_path, "accuracy").validations == {1: 0.4, 3: 0.5}
+    assert "not compared with the best: disco/val/accuracy=1.0, 0.90 lost" in caplog.text
 
 
 def test_the_trainer_stops_when_patience_ends_and_stays_stopped(

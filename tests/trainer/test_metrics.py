@@ -27,7 +27,7 @@ from disco_rl.rewards import (
     Value,
 )
 from disco_rl.trainer.facts import TrajectoryFacts
-from disco_rl.trainer.metrics import names, summarise
+from disco_rl.trainer.metrics import FATES, names, summarise
 from disco_rl.trainer.reward_bridge import Score
 
 
@@ -104,6 +104,10 @@ def test_who_missed_a_hop_and_what_the_judge_cost() -> None:
     got = {name.removeprefix("disco/val/"): value for name, value in seen.items()}
     assert got["hops_used"] == got["hops_unused"] == got["hops_never_asked"] == pytest.approx(1 / 3)
     assert got["hops_missed"] == got["hops_failed"] == 0 and got["hop_stage"] == 2.0
+    assert got["hop_1/used"] == got["hop_2/unused"] == got["hop_3/never_asked"] == 1
+    assert got["hop_1/unused"] == got["hop_2/used"] == 0 and "hop_4/used" not in got
+    assert got["hops_found_in/1"] == got["hops_found_in/3"] == pytest.approx(1 / 3)
+    assert got["hops_found_in/2"] == 0
     assert (got["recall"], got["precision"]) == (0.5, 1.0)
     assert (got["span_recall"], got["span_precision"]) == (0.25, 0.5)
     assert (got["judge_questions"], got["judge_requests"], got["judge_seconds"]) == (2, 3, 1.5)
@@ -159,6 +163,10 @@ def test_shares_of_stops_and_errors_sum_up() -> None:
     assert metrics["disco/train/errors/cycle"] == 0.5
     assert metrics["disco/train/refused_calls"] == 1.0
     assert metrics["disco/train/plan_valid"] == 0.5
+
+
+def test_each_fate_has_its_metrics() -> None:
+    assert set(FATES) == {fate.value for fate in Fate}
 
 
 @pytest.mark.parametrize("split", ["train", "val"])

@@ -62,10 +62,10 @@ async def test_a_judge_that_is_down_masks_and_its_errors_are_charged() -> None:
 
 
 async def test_both_questions_are_asked_at_once() -> None:
-    async with judging(hangs(), attempt_s=0.5, deadline_s=0.5) as (judge, _):
+    async with judging(hangs(), attempt_s=2.0, deadline_s=2.0) as (judge, _):
         began = time.monotonic()
         made = await Scorer(judge, RewardWeights())(RIGHT, sample())
-        assert time.monotonic() - began < 0.9 and made.judge.errors == 2
+        assert time.monotonic() - began < 3.9 and made.judge.errors == 2
 
 
 async def test_evidence_of_no_weight_needs_no_judge() -> None:

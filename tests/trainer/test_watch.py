@@ -10,7 +10,7 @@ from disco_rl.rewards.canaries import CANARIES, CanaryReport, ask_canaries, cana
 from disco_rl.trainer import metrics
 from disco_rl.trainer.watch import METRICS, Watch, WatchSettings
 from tests.clients.scripted import says, status
-from tests.rewards.endpoint import QUICK, judging
+from tests.rewards.endpoint import ONE_TRY, judging
 
 MATCH = {"name": "match"}
 
@@ -86,7 +86,7 @@ async def test_the_match_judge_knows_all_canaries() -> None:
 
 async def test_a_changed_judge_a_dead_one_and_one_without_memory() -> None:
     async with judging(says({"verdict": "yes"})) as (_, server):
-        config = {"name": "llm", "url": server.url, "model": "m", **QUICK}
+        config = {"name": "llm", "url": server.url, "model": "m", **ONE_TRY}
         for _ in range(2):  # it is asked again, not remembered
             report = await ask_canaries(canary_judge(config))
             assert {c.verdict for c in report.wrong} == {Verdict.NO} and len(report.wrong) == 5
