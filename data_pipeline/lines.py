@@ -44,7 +44,7 @@ def run_lines(
     work: Callable[[T], Any],
     *,
     backend: Backend = Backend(),
-    count: Callable[[Any], Iterable[str]] = lambda value: (),
+    count: Callable[[Any], Iterable[str]] | None = None,
     progress: Callable[[int], object] = lambda n_done: None,
 ) -> Manifest:
     """Writes `work` of each item to `NAME.jsonl` in `folder`, or goes on with it.
@@ -67,7 +67,8 @@ def run_lines(
             file.write(line)
             file.flush()
             digest.update(line)
-            counts.update(count(json.loads(line)))
+            if count is not None:
+                counts.update(count(json.loads(line)))
             done += 1
             progress(done)
     manifest = {
@@ -147,7 +148,7 @@ def _begun(folder: Path, name: str, settings: Mapping[str, Any]) -> Manifest:
     return manifest
 
 
-def _resume(file: Any, count: Callable[[Any], Iterable[str]], counts: Counter[str]) -> Any:
+def _resume(file: Any, count: Callable[[Any], Iterable[str]] | None, counts: Counter[str]) -> Any:
     """Drops a torn last line; the digest and the number of the whole ones."""
     digest, done, whole = hashlib.sha256(), 0, 0
     file.seek(0)
@@ -155,7 +156,8 @@ def _resume(file: Any, count: Callable[[Any], Iterable[str]], counts: Counter[st
         if not line.endswith(b"\n"):
             break
         digest.update(line)
-        counts.update(count(json.loads(line)))
+        if count is not None:
+            counts.update(count(json.loads(line)))
         done += 1
         whole += len(line)
     file.seek(whole)
