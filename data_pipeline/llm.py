@@ -70,7 +70,11 @@ class Llm:
         """
         text = PROMPTS.render(prompt, **fields)
         sampling = {**self._sampling, "seed": vote}
-        body = {"model": self._client.endpoint.model, "prompt": text, "sampling": sampling}
+        body: dict[str, Any] = {
+            "model": self._client.endpoint.model,
+            "prompt": text,
+            "sampling": sampling,
+        }
         body["max_tokens"] = self._max_tokens
         key = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
         with self._lock:

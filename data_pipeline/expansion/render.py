@@ -13,7 +13,7 @@ import numpy as np
 
 from data_pipeline.expansion.hosts import Hosts, Span
 from data_pipeline.expansion.plan import Insertion, Plan
-from data_pipeline.tokens import TokenStarts, pieces_of
+from data_pipeline.tokens import TokenStarts
 from disco_rl.core.shards import Shard
 from disco_rl.core.text import sentence_spans
 
@@ -21,6 +21,7 @@ _BREAK = "\n\n"
 _UNKNOWN = -1
 _MAX_FITS = 3
 _LEAVES = 16
+_AROUND = 48  # characters of a neighbour: more than a word and the blanks beside it
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,18 +194,23 @@ def recount(text: str, ends: np.ndarray, counts: np.ndarray, starts: TokenStarts
     unknown = np.flatnonzero(counts < 0)
     if not len(unknown):
         return counts
-    # Runs of unknown pieces, with one known piece on each side.
     breaks = np.flatnonzero(np.diff(unknown) > 1)
     runs = [
-        (int(max(unknown[a] - 1, 0)), int(min(unknown[b] + 2, len(ends))))
+        (int(unknown[a]), int(unknown[b]) + 1)
         for a, b in zip([0, *(breaks + 1)], [*breaks, len(unknown) - 1], strict=True)
     ]
     begins = [int(ends[first - 1]) if first else 0 for first, _ in runs]
-    texts = [text[a : ends[last - 1]] for a, (_, last) in zip(begins, runs, strict=True)]
+    windows = [
+        (max(begin - _AROUND, 0), min(int(ends[last - 1]) + _AROUND, len(text)))
+        for begin, (_, last) in zip(begins, runs, strict=True)
+    ]
     counts = counts.copy()
-    for (first, last), begin, found in zip(runs, begins, starts(texts), strict=True):
-        counted = pieces_of(found, ends[first:last] - begin)
-        counts[first:last] = np.where(counts[first:last] < 0, counted, counts[first:last])
+    found = starts([text[a:b] for a, b in windows])
+    for (first, last), begin, (a, b), tokens in zip(runs, begins, windows, found, strict=True):
+        bounds = np.searchsorted(tokens, np.array([begin, *ends[first:last]]) - a)
+        if b == ends[last - 1]:  # nothing follows, and a token may be placed at the very end
+            bounds[-1] = len(tokens)
+        counts[first:last] = np.diff(bounds)
     return counts
 
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from data_pipeline.lines import Manifest, read_manifest, to_line, write_manifest
 from data_pipeline.musique_records import Dropped, Record, parse_record, read_records
@@ -20,7 +21,8 @@ def read_questions(
     """Writes `questions.jsonl` and `set_aside.jsonl`; the manifest says how far the data is as we
     rely on it to be. Raises `ValueError` when nothing is usable or other settings made them."""
     name = "questions"
-    about = {"in": source.rpartition("/")[2], "limit": limit}
+    file_name = source.rpartition("/")[2]
+    about: dict[str, Any] = {"in": file_name, "limit": limit}
     if not source.startswith(HUB):
         path = Path(source)
         if not path.is_file():
@@ -42,7 +44,7 @@ def read_questions(
     with partial.open("wb") as file:
         for record in islice(records, limit):
             if isinstance(record, Record) and record.id in seen:
-                record = Dropped(about["in"], record.line, record.id, "its id came before")
+                record = Dropped(file_name, record.line, record.id, "its id came before")
             if isinstance(record, Dropped):
                 dropped.append(record)
                 continue

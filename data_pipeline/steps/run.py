@@ -28,14 +28,7 @@ from data_pipeline.wiki.sources import open_source
 from data_pipeline.writer import sha256
 from disco_rl.clients.http import Endpoint
 
-STEPS = {
-    "questions": "MuSiQue records, checked; bad ones set aside",
-    "pages": "the page store: Wikipedia by title",
-    "mentions": "names in the questions' paragraphs that have a page",
-    "plans": "which pages stand where in each question's context",
-    "filters": "leaks, contradictions, contamination: each sample's verdicts",
-    "dataset": "rows, context store, dataset card and quality report",
-}
+STEPS = ("questions", "pages", "mentions", "plans", "filters", "dataset")
 Progress = Callable[[str, int], object]
 
 
@@ -184,7 +177,7 @@ class _Run:
             build = BuildContext(
                 self.shared, self.settings.shard_size, about.tolerance, about.min_shards
             )
-            self._lines("contexts", settings, self._kept(about.limit), build, lambda line: ())
+            self._lines("contexts", settings, self._kept(about.limit), build)
         manifest, built = write_dataset(
             places.dataset,
             places.lines("contexts"),
@@ -215,7 +208,7 @@ class _Run:
         settings: dict[str, Any],
         items: Iterable[Any],
         work: Callable[[Any], Any],
-        count: Callable[[Any], Iterable[str]],
+        count: Callable[[Any], Iterable[str]] | None = None,
         threads: bool = False,
     ) -> Manifest:
         before = [m["sha256"] for m in self.manifests.values() if "sha256" in m]

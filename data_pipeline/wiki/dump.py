@@ -5,7 +5,7 @@ import codecs
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from xml.etree import ElementTree
 
 from data_pipeline.wiki.page import Item, Redirect, Rejected, SourceError, SourcePage
@@ -29,7 +29,7 @@ class Dump:
     path: Path
 
     def raw(self) -> Iterator[RawPage]:
-        parser = ElementTree.XMLPullParser(("start", "end"))
+        parser: Any = ElementTree.XMLPullParser(("start", "end"))
         # Bad bytes become U+FFFD, so that they cost their page and not the rest of the dump.
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         root, ended = None, False

@@ -2,7 +2,7 @@
 
 import gzip
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -161,7 +161,7 @@ def open_source(about: Mapping[str, Any]) -> Source:
     from data_pipeline.wiki.dump import Dump
     from data_pipeline.wiki.zim import Zim
 
-    kinds = {
+    kinds: dict[str, Callable[[Path], Source]] = {
         "pages": JsonPages,
         "kilt": Kilt,
         "redirects": Redirects,
@@ -169,7 +169,7 @@ def open_source(about: Mapping[str, Any]) -> Source:
         "dump": Dump,
         "zim": Zim,
     }
-    kind, path = about.get("kind"), about.get("path")
+    kind, path = str(about.get("kind")), about.get("path")
     if kind not in kinds or not path:
         raise ValueError(f"a source is {{kind, path}} with kind of {list(kinds)}, not {about!r}")
     path = Path(str(path))

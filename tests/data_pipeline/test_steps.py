@@ -288,7 +288,7 @@ def test_backends_keep_the_order(backend: Backend) -> None:
 @pytest.mark.slow
 def test_ray_gives_the_same(built: Path, inputs: Path, tmp_path: Path) -> None:
     ray = pytest.importorskip("ray")
-    ray.init(num_cpus=1, include_dashboard=False, logging_level="ERROR")
+    ray.init(num_cpus=2, include_dashboard=False, logging_level="ERROR")
     try:
         run(typed(overrides(inputs, tmp_path / "out", "backend=ray")), "dataset", quiet)
     finally:
