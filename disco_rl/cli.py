@@ -8,9 +8,15 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from disco_rl.commands import ask, doctor, export, train
+from disco_rl.commands import ask, doctor, export, reward_check, train
 
-COMMANDS: dict[str, Any] = {"train": train, "ask": ask, "export": export, "doctor": doctor}
+COMMANDS: dict[str, Any] = {
+    "train": train,
+    "reward-check": reward_check,
+    "ask": ask,
+    "export": export,
+    "doctor": doctor,
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -10,12 +10,12 @@ from _bench_world import script
 from verl.experimental.agent_loop.single_turn_agent_loop import SingleTurnAgentLoop
 
 from disco_rl.core.sample import Sample
+from disco_rl.core.shards import Shard
 from disco_rl.core.trajectory import Generation, Trajectory
 from disco_rl.engine.protocols import Message
-from disco_rl.rewards import RewardParts
 from disco_rl.trainer import agent_loop, resources
 from disco_rl.trainer.agent_loop import DiscoAgentLoop
-from disco_rl.trainer.reward_bridge import Scorer
+from disco_rl.trainer.reward_bridge import Score, Scorer
 from disco_rl.trainer.server_driver import ServerDriver
 
 
@@ -46,16 +46,13 @@ class EvenScorer(Scorer):
     """Scores as in training, then gives another reward."""
 
     async def __call__(
-        self, trajectory: Trajectory, sample: Sample
-    ) -> tuple[RewardParts, float | None, str | None]:
-        parts, reward, masked = await super().__call__(trajectory, sample)
-        if masked:
-            return parts, reward, masked
-        return (
-            parts,
-            even_share([i for c in trajectory.calls for i in c.generation.output_ids]),
-            None,
-        )
+        self, trajectory: Trajectory, sample: Sample, shards: Sequence[Shard] | None = None
+    ) -> Score:
+        score = await super().__call__(trajectory, sample, shards)
+        if score.masked:
+            return score
+        ids = [i for c in trajectory.calls for i in c.generation.output_ids]
+        return replace(score, reward=even_share(ids))
 
 
 # This process serves one benchmark run only.

@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[1]
 LIGHT = {"disco_rl"}
 
 
-@pytest.mark.parametrize("command", [[], ["train"], ["ask"], ["export"], ["doctor"]])
+@pytest.mark.parametrize("command", [[], *([name] for name in cli.COMMANDS)])
 def test_help_loads_nothing_but_argparse(command: list[str]) -> None:
     code = (
         "import sys\n"

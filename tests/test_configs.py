@@ -15,6 +15,9 @@ from disco_rl.rewards import PRESETS, build_judge, weights_from
 CONFIGS = configs_dir()
 FILES = sorted(CONFIGS.rglob("*.yaml"))
 
+# What a choice leaves open for the user to say.
+NEEDS = {"judge=llm": ["judge.url=http://127.0.0.1:8000/v1", "judge.model=some"]}
+
 
 def mounted(name: str) -> list[str]:
     """Groups that a primary config mounts."""
@@ -43,7 +46,7 @@ def test_every_file_is_yaml_with_known_users(path: Path) -> None:
 
 @pytest.mark.parametrize("choice", ["", *choices("train")])
 def test_train_composes_with_every_choice(choice: str) -> None:
-    config = compose([choice] if choice else [])
+    config = compose([choice, *NEEDS.get(choice, [])] if choice else [])
     resolved = _resolved(config)
     assert resolved["algorithm"]["adv_estimator"] == "grpo"
     weights_from(resolved["disco"]["reward"])

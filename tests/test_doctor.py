@@ -20,7 +20,7 @@ def world(tmp_path: Path) -> DictConfig:
     """Rows of two shards, their store, and a model folder."""
     shards = (Shard(0, 0, 4, 2), Shard(1, 4, 8, 2))
     write_store(tmp_path / "contexts", iter([("c1", "one two.", shards)]), StoreInfo("words", 2))
-    rows = [sample((f"Name {i}",), gold=((1,),), index=i, n_shards=2) for i in range(3)]
+    rows = [sample((f"Name {i}",), gold=(), index=i, n_shards=2) for i in range(3)]
     write_rows(tmp_path / "rows.parquet", rows)
     model = tmp_path / "model"
     model.mkdir()

@@ -27,8 +27,8 @@ MAY_IMPORT = {
     "commands": {"core", "engine", "rewards", "export", "config", "run_folder"},
     "cli": {"commands"},
 }
-# The one import that goes up, inside a function: a chat Worker talks through a client.
-UPWARD = {("engine", "clients")}
+# Imports that go up, inside a function: chat Workers and model judges talk through a client.
+UPWARD = {("engine", "clients"), ("rewards", "clients")}
 # The only homes of heavy packages, and of those that import them inside functions only.
 HEAVY_HOME = "trainer"
 HEAVY_LAZY = {

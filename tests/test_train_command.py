@@ -56,7 +56,10 @@ def test_it_says_the_size_checks_the_reward_and_launches(
     assert cli.main(["train", *inputs, "trainer.logger=[console,wandb]"]) == 0
     shown = capsys.readouterr().out
     assert "step: 8 questions x 8 trajectories = 64 trajectories" in shown
-    assert "gold answers right 1.00, shuffled answers right 0.00" in shown
+    assert (
+        "gold answers right 1.00, other questions' answers right 0.00, tricks passed 0 of 20"
+        in shown
+    )
     assert "it logs offline" in shown
     (config,) = launched
     assert config.trainer.logger == ["console", "wandb", "file"]
@@ -78,8 +81,9 @@ def test_check_stops_before_the_launch(inputs: list[str], launched: list[Any]) -
         ("disco.context_store=/nowhere/contexts", "disco.context_store=/nowhere/contexts"),
         ("actor_rollout_ref.model.path=/nowhere/model", "make driver"),
         ("reward=paper disco.reward.accuracy=0", "weight above 0"),
-        ("judge.name=mtach", "known: ['match']"),
+        ("judge.name=mtach", "known: ['llm', 'match']"),
         ("worker=chat", "worker.model, worker.url"),
+        ("judge=llm", "judge.model, judge.url"),
         ("+worker.api_key=sk-1", "worker.api_key holds a secret"),
     ],
 )
@@ -101,6 +105,16 @@ def test_a_reward_that_cannot_tell_is_refused(
     rows = write_rows(tmp_path / "same.parquet", [sample(("Ada",), index=i) for i in range(3)])
     assert cli.main(["train", *inputs, f"data.train_files={rows}"]) == 2
     assert "no two different answers" in capsys.readouterr().err and not launched
+
+
+def test_the_refusal_can_be_overridden_and_is_shown(
+    inputs: list[str], launched: list[Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    weightless = ["disco.reward.accuracy=0", "disco.reward_check.enforce=false"]
+    assert cli.main(["train", *inputs, *weightless]) == 0
+    shown = capsys.readouterr().out
+    assert "reward check: FAILED" in shown and "not enforced: " in shown and "[0.51, 1.00]" in shown
+    assert launched
 
 
 def test_print_config_hides_secrets(capsys: pytest.CaptureFixture[str]) -> None:

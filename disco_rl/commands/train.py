@@ -62,23 +62,21 @@ _OURS = ("disco", "driver", "episode", "judge", "worker")
 
 
 def check_reward(config: "DictConfig") -> str:
-    """Scores gold and shuffled answers of the training rows; says what came out.
+    """Puts known replies to some training rows to the judge; says what came out.
 
-    Raises `RewardCheckError` where the reward can't tell them apart.
+    Raises `RewardCheckError` where the reward can't tell right from wrong or a known trick passes,
+    unless `disco.reward_check.enforce` is false.
     """
-    import asyncio
+    from disco_rl.commands.reward_check import check
 
-    from disco_rl.data import load_rows
-    from disco_rl.rewards import build_judge, check_separates, weights_from
-
-    samples = [row for path in paths(config.data.train_files) for row in load_rows(path)]
-    seen = asyncio.run(
-        check_separates(samples, build_judge(config.judge), weights_from(config.disco.reward))
-    )
-    return (
-        f"reward check: {seen.n} rows, gold answers right {seen.gold:.2f}, "
-        f"shuffled answers right {seen.shuffled:.2f}"
-    )
+    settings = config.disco.get("reward_check") or {}
+    seen, _ = check(config, int(settings.get("rows", 32)))
+    if not seen.problems:
+        return f"reward check: {seen.summary()}"
+    if settings.get("enforce", True):
+        seen.require()
+    told = "\n".join((*seen.lines(), *(f"not enforced: {why}" for why in seen.problems)))
+    return f"reward check: FAILED\n{told}"
 
 
 def paths(files: Any) -> list[str]:

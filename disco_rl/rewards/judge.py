@@ -1,9 +1,9 @@
 """Judges: is the reply one of the gold answers, and does the evidence support it."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from enum import Enum
-from typing import Any, Protocol
+from typing import Protocol
 
 from disco_rl.core.replies import strip_thinking
 from disco_rl.core.text import normalise_answer
@@ -60,17 +60,6 @@ class MatchJudge:
                 if f" {given} " in f" {form} ":
                     return Verdict.YES
         return Verdict.NO
-
-
-JUDGES: Mapping[str, Callable[[], Judge]] = {"match": MatchJudge}
-
-
-def build_judge(config: Mapping[str, Any]) -> Judge:
-    """The judge of config group `judge`, by its `name`. Raises `ValueError` for an unknown one."""
-    name = str(config.get("name"))
-    if name not in JUDGES:
-        raise ValueError(f"judge.name is {name!r}; known: {sorted(JUDGES)}")
-    return JUDGES[name]()
 
 
 def said(reply: str) -> str:

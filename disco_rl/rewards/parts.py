@@ -50,7 +50,7 @@ class RewardParts:
 
     @property
     def failure(self) -> str | None:
-        """Why the trajectory is masked, naming the part, or None."""
+        """The first part that failed, and why, or None."""
         for name, part in self.items():
             if isinstance(part, Failure):
                 return f"{name}: {part.reason}"
@@ -79,11 +79,20 @@ class RewardParts:
 
 @dataclass(frozen=True, slots=True)
 class RewardWeights:
-    """Weights of the parts (paper, equation 7: 1.0, 0.5, 0.5) and how they are combined.
+    """Weights of the parts, and how they are combined.
 
-    `gate_floor` None is the plain sum `wa a + wf f + we e`. A number ε in [0, 1] gates format and
-    evidence by accuracy: `wa a + (wf f + we e) (ε + (1 - ε) a)`, so that a wrong answer in
-    perfect form earns little (after LongRLVR). Raises `ValueError` for a weight below zero.
+    With `gate_floor` None the plain sum (paper, equation 7: weights 1.0, 0.5, 0.5),
+
+        R = wa a + wf f + we e;
+
+    with a number g in [0, 1], format and evidence count by accuracy (after LongRLVR):
+
+        R = wa a + (wf f + we e) (g + (1 - g) a).
+
+    Worked, with a, f, e and then `paper` and `gated` (g = 0.1):
+    1, 1, 1: 2.0 and 2.0. Right without evidence, 1, 1, 0: 1.5 and 1.5. Wrong in perfect form and
+    grounded, 0, 1, 1: 1.0 and 0.1. Wrong, four of five calls parsed, half the evidence,
+    0, 0.8, 0.5: 0.65 and 0.065. More in docs/reward.md. Raises `ValueError` for a weight below 0.
     """
 
     accuracy: float = 1.0
@@ -102,11 +111,10 @@ class RewardWeights:
     def total(self, parts: RewardParts) -> float | None:
         """The reward, or None: the trajectory is masked, never zero.
 
-        None where any part failed, or accuracy abstained (nothing says which way to learn). An
-        abstained format or evidence adds nothing: it depends on the sample, not on the
-        trajectory, so all trajectories of a question lose the same term.
+        None where `masked` gives a reason. An abstained format or evidence adds nothing: it
+        depends on the sample, not on the trajectory, so all of a question lose the same term.
         """
-        if parts.failure is not None or not isinstance(parts.accuracy, Value):
+        if self.masked(parts) is not None or not isinstance(parts.accuracy, Value):
             return None
         accuracy = parts.accuracy.value
         shaped = 0.0
@@ -119,6 +127,16 @@ class RewardWeights:
             gate = self.gate_floor + (1.0 - self.gate_floor) * accuracy
         return self.accuracy * accuracy + gate * shaped
 
+    def masked(self, parts: RewardParts) -> str | None:
+        """Why there is no reward: a part that has a weight failed, or accuracy abstained, so that
+        nothing says which way to learn. A part of weight 0 is only shown, and masks nothing."""
+        for name, part in parts.items():
+            if isinstance(part, Failure) and (getattr(self, name) or name == "accuracy"):
+                return f"{name}: {part.reason}"
+        if isinstance(parts.accuracy, Abstention):
+            return f"accuracy: {parts.accuracy.reason}"
+        return None
+
     @property
     def highest(self) -> float:
         """The reward of a perfect trajectory."""
@@ -128,6 +146,8 @@ class RewardWeights:
 PRESETS: Mapping[str, RewardWeights] = {
     "paper": RewardWeights(),
     "gated": RewardWeights(gate_floor=0.1),
+    "no_evidence": RewardWeights(evidence=0.0),
+    "no_format": RewardWeights(format=0.0),
 }
 
 

@@ -15,9 +15,9 @@ from disco_rl.core.records import to_record
 from disco_rl.core.sample import Sample
 from disco_rl.core.trajectory import StopReason, Trajectory
 from disco_rl.engine.episode import run_episode
-from disco_rl.rewards import RewardParts
 from disco_rl.trainer.facts import TrajectoryFacts
 from disco_rl.trainer.resources import Resources, shared
+from disco_rl.trainer.reward_bridge import Score
 from disco_rl.trainer.rows import to_outputs
 from disco_rl.trainer.server_driver import ServerDriver
 
@@ -61,13 +61,13 @@ class DiscoAgentLoop(AgentLoopBase):
         trajectory = await run_episode(
             sample.question, context, driver, resources.pool, resources.episode
         )
-        parts, reward, masked = await resources.scorer(trajectory, sample)
-        if not masked and not trajectory.calls:
-            masked = "the Driver was never called"
-        if masked:
-            logger.warning("trajectory %s is masked: %s", name, masked)
-        facts = TrajectoryFacts.of(trajectory, parts, reward, masked)
-        _record(resources, trajectory, sample, parts, facts, split, step, kwargs)
+        score = await resources.scorer(trajectory, sample, context.shards)
+        facts = TrajectoryFacts.of(
+            trajectory, score, None if trajectory.calls else "the Driver was never called"
+        )
+        if facts.masked:
+            logger.warning("trajectory %s is masked: %s", name, facts.masked)
+        _record(resources, trajectory, sample, score, facts, split, step, kwargs)
         # Step s samples from the weights of step s - 1, should the server not say which.
         return to_outputs(trajectory, facts, filler=resources.filler, version=step - 1)
 
@@ -76,7 +76,7 @@ def _record(
     resources: Resources,
     trajectory: Trajectory,
     sample: Sample,
-    parts: RewardParts,
+    score: Score,
     facts: TrajectoryFacts,
     split: str,
     step: int,
@@ -84,7 +84,7 @@ def _record(
 ) -> None:
     if resources.sink is None:
         return
-    reward = {"total": facts.reward, **parts.to_record()}
+    reward = score.to_record() | {"total": facts.reward}
     record = to_record(
         trajectory,
         sample,

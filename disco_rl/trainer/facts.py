@@ -6,15 +6,18 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from disco_rl.core.trajectory import CallKind, StopReason, Trajectory
-from disco_rl.rewards import RewardParts
+from disco_rl.rewards import Fate
+from disco_rl.trainer.reward_bridge import Score
 
 
 @dataclass(frozen=True)
 class TrajectoryFacts:
     """Counts of one trajectory. A reward or part is None where masked or abstained.
 
-    `errors` counts the refused Driver calls by kind. Tokens are the Driver's unless named
-    otherwise; `seconds` is wall time.
+    `errors` counts the refused Driver calls by kind, `hops` the gold hops by what became of them
+    (`rewards.Fate`); `hop_stage` is the mean stage, from 1, in which those that were found were
+    found first. `judge` is the trajectory's share of the judge's ledger. Tokens are the Driver's
+    unless named otherwise; `seconds` is wall time.
     """
 
     reward: float | None
@@ -39,12 +42,28 @@ class TrajectoryFacts:
     findings: int
     seconds: float
     errors: Mapping[str, int] = field(default_factory=dict)
+    recall: float | None = None
+    precision: float | None = None
+    span_recall: float | None = None
+    span_precision: float | None = None
+    hops: Mapping[str, int] = field(default_factory=dict)
+    hop_stage: float | None = None
+    judge: Mapping[str, float] = field(default_factory=dict)
+    second_agrees: bool | None = None
 
     @classmethod
     def of(
-        cls, trajectory: Trajectory, parts: RewardParts, reward: float | None, masked: str | None
+        cls, trajectory: Trajectory, score: Score, masked: str | None = None
     ) -> "TrajectoryFacts":
-        values = parts.values()
+        """`masked` is a reason beside the score's own."""
+        masked = score.masked or masked
+        values = score.parts.values()
+        report = score.evidence
+        found = [
+            hop.stage + 1
+            for hop in (report.hops if report else ())
+            if hop.stage is not None and hop.fate in (Fate.USED, Fate.UNUSED)
+        ]
         plans = [call for call in trajectory.calls if call.kind is CallKind.PLAN]
         sizes = [
             (
@@ -55,7 +74,7 @@ class TrajectoryFacts:
         ]
         workers = trajectory.workers
         return cls(
-            reward=None if masked else reward,
+            reward=None if masked else score.reward,
             accuracy=None if masked else values["accuracy"],
             format=None if masked else values["format"],
             evidence=None if masked else values["evidence"],
@@ -77,6 +96,14 @@ class TrajectoryFacts:
             findings=sum(len(stage.pool.findings()) for stage in trajectory.stages),
             seconds=trajectory.seconds,
             errors=dict(Counter(call.error for call in trajectory.calls if call.error)),
+            recall=report.by_shard.recall if report else None,
+            precision=report.by_shard.precision if report else None,
+            span_recall=report.by_span.recall if report and report.by_span else None,
+            span_precision=report.by_span.precision if report and report.by_span else None,
+            hops=dict(Counter(hop.fate.value for hop in report.hops)) if report else {},
+            hop_stage=sum(found) / len(found) if found else None,
+            judge={name: count for name, count in score.judge.to_dict().items() if count},
+            second_agrees=score.agrees,
         )
 
     @classmethod

@@ -10,9 +10,23 @@ from collections.abc import Callable, Mapping, Sequence
 from disco_rl.core.plan import PlanErrorKind
 from disco_rl.core.replies import ReplyErrorKind
 from disco_rl.core.trajectory import StopReason
+from disco_rl.trainer import watch
 from disco_rl.trainer.facts import TrajectoryFacts
 
 Of = Callable[[TrajectoryFacts], float | None]
+
+
+def _judge(name: str) -> Of:
+    return lambda t: t.judge.get(name, 0.0) if t.judge else None
+
+
+def _hops(fate: str) -> Of:
+    return lambda t: t.hops.get(fate, 0) / sum(t.hops.values()) if t.hops else None
+
+
+def _agrees(t: TrajectoryFacts) -> float | None:
+    return None if t.second_agrees is None else float(t.second_agrees)
+
 
 # name -> (what it means, its value for one trajectory; None leaves the trajectory out)
 MEANS: Mapping[str, tuple[str, Of]] = {
@@ -20,6 +34,28 @@ MEANS: Mapping[str, tuple[str, Of]] = {
     "accuracy": ("the judge's yes, over those judged", lambda t: t.accuracy),
     "format": ("format part, over those scored", lambda t: t.format),
     "evidence": ("evidence part, over those scored", lambda t: t.evidence),
+    "recall": ("share of gold hops one of whose shards is cited", lambda t: t.recall),
+    "precision": ("share of cited shards that are a gold hop's", lambda t: t.precision),
+    "span_recall": ("share of gold hops on whose place a quote stands", lambda t: t.span_recall),
+    "span_precision": ("share of cited quotes on a gold hop's place", lambda t: t.span_precision),
+    "hops_used": ("share of gold hops found and behind the answer", _hops("used")),
+    "hops_unused": ("found, and not behind the answer: the Driver's miss", _hops("unused")),
+    "hops_missed": ("asked for, shard read, not found: the Worker's miss", _hops("missed")),
+    "hops_failed": ("asked for, and the Worker failed on the shard", _hops("failed")),
+    "hops_never_asked": ("no lookup named their subject: the Driver's miss", _hops("never_asked")),
+    "hop_stage": ("stage, from 1, in which a gold hop was first found", lambda t: t.hop_stage),
+    "judge_questions": ("questions to the judge, of those who asked any", _judge("questions")),
+    "judge_requests": ("of these, generations paid for: votes, retries", _judge("requests")),
+    "judge_cached": ("questions answered from its cache", _judge("cached")),
+    "judge_shortcuts": ("questions decided without the model", _judge("shortcuts")),
+    "judge_errors": ("questions that brought no verdict", _judge("errors")),
+    "judge_unparsed": ("its replies that held no verdict", _judge("unparsed")),
+    "judge_failovers": ("requests that went on to the second endpoint", _judge("failovers")),
+    "judge_undecided": ("questions on which it abstained", _judge("undecided")),
+    "judge_prompt_tokens": ("tokens the judge read", _judge("prompt_tokens")),
+    "judge_output_tokens": ("tokens the judge wrote", _judge("output_tokens")),
+    "judge_seconds": ("waited for the judge", _judge("seconds")),
+    "judge_agreement": ("second judge's agreement, where it was asked", _agrees),
     "masked": ("share masked out of the update by a failure", lambda t: float(bool(t.masked))),
     "stages": ("stages begun", lambda t: t.stages),
     "calls": ("Driver calls, repairs included", lambda t: t.calls),
@@ -71,6 +107,7 @@ TRAINING: Mapping[str, str] = {
     "disco/update_skipped": "1 where no trajectory was usable, so that nothing was updated",
     "disco/logprob_diff_max": "largest |rollout - trainer| log-probability of a sampled token",
     "disco/logprob_diff_max_run": "the same, over the run since it was started",
+    **watch.METRICS,
 }
 
 

@@ -44,7 +44,7 @@ class Resources:
         return cls(
             contexts=ContextStore(settings.context_store),
             pool=WorkerPool(build_worker(worker), **limits),
-            scorer=Scorer.from_config(_plain(config.judge), _plain(config.disco.reward)),
+            scorer=_scorer(config),
             encoder=ChatEncoder(tokenizer, kwargs),
             episode=EpisodeConfig(prompts, **driver, **_plain(config.episode)),
             sink=RecordsSink(settings.records_dir) if settings.records_dir else None,
@@ -63,6 +63,11 @@ def shared(config: Any, tokenizer: Any) -> Resources:
     return built[1]
 
 
+def _scorer(config: Any) -> Scorer:
+    watch = config.disco.get("watch") or {}
+    return Scorer.from_config(_plain(config.judge), _plain(config.disco.reward), _plain(watch))
+
+
 def _plain(node: Any) -> dict[str, Any]:
     plain: Any = OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node
     return dict(plain)
@@ -78,6 +83,6 @@ def check_config(config: Any) -> None:
         raise ValueError(
             f"disco.context_store={settings.context_store} is no folder; build the data first"
         )
-    Scorer.from_config(_plain(config.judge), _plain(config.disco.reward))
+    _scorer(config)
     driver = _plain(config.driver)
     EpisodeConfig(load_prompts(driver.pop("prompts", "full")), **driver, **_plain(config.episode))

@@ -1,9 +1,10 @@
 """Our keys of the run's config, checked once, before anything expensive starts."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from disco_rl.trainer.credit import Weighting
+from disco_rl.trainer.watch import WatchSettings
 
 
 @dataclass(frozen=True)
@@ -18,6 +19,7 @@ class TrainerSettings:
     seed: of the shuffling
     max_refills: flat groups replaced in one step at most (with algorithm.filter_groups.enable)
     max_dead_steps: steps in a row without a usable trajectory after which the run stops
+    watch: alerts, canaries, the best checkpoint and early stop
     """
 
     context_store: str
@@ -28,6 +30,7 @@ class TrainerSettings:
     seed: int = 0
     max_refills: int = 256
     max_dead_steps: int = 3
+    watch: WatchSettings = field(default_factory=WatchSettings)
 
     @classmethod
     def from_config(cls, config: Any) -> "TrainerSettings":
@@ -51,6 +54,7 @@ class TrainerSettings:
             seed=int(disco.get("seed", cls.seed)),
             max_refills=int(disco.get("max_refills", cls.max_refills)),
             max_dead_steps=int(disco.get("max_dead_steps", cls.max_dead_steps)),
+            watch=WatchSettings.from_config(disco.get("watch")),
         )
         for name in ("updates_per_step", "max_dead_steps"):
             if getattr(settings, name) < 1:

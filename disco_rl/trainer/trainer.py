@@ -7,16 +7,18 @@ What differs from verl's `PPOTrainerSync`, and nowhere else:
   padded to the data-parallel size only (verl pads to, and splits by, ppo_mini_batch_size * n);
 - every row is checked against what was sampled before it is trained on;
 - a non-finite loss or gradient stops the run with the step saved (verl skips it and goes on);
-- a finished run says so instead of training nothing in silence.
+- a finished run says so instead of training nothing in silence;
+- alerts watch the metrics, the best checkpoint by validation is kept, and a run may stop early.
 """
 
 import logging
 import math
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import transfer_queue as tq
-from omegaconf import DictConfig, open_dict
+from omegaconf import DictConfig, OmegaConf, open_dict
 from tensordict import TensorDict
 from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.v1 import PPOTrainerSync, register_trainer
@@ -25,6 +27,7 @@ from verl.utils.metric import reduce_metrics
 from verl.utils.py_functional import rename_dict
 
 from disco_rl.trainer.batch_rows import BatchRows, required_multiple, save_failed
+from disco_rl.trainer.best import Best
 from disco_rl.trainer.facts import TrajectoryFacts
 from disco_rl.trainer.metrics import summarise
 from disco_rl.trainer.records_sink import RecordsSink
@@ -33,12 +36,17 @@ from disco_rl.trainer.resources import check_config
 from disco_rl.trainer.rows import RowError
 from disco_rl.trainer.settings import TrainerSettings
 from disco_rl.trainer.step_credit import assign
+from disco_rl.trainer.watch import Watch
 
 logger = logging.getLogger(__name__)
 
 
 class StepFailed(RuntimeError):
     """A step that must not be trained on; says where it was saved."""
+
+
+class _StopEarly(Exception):
+    """Leaves verl's training loop, which knows no other way out."""
 
 
 @register_trainer("disco")
@@ -55,6 +63,17 @@ class DiscoTrainer(PPOTrainerSync):
         self._dead_steps = 0
         self._alive = False
         self._logprob_diff_max = 0.0
+        self._begin_watch()
+
+    def _begin_watch(self) -> None:
+        watch, trainer = self.settings.watch, self.config.trainer
+        judge = self.config.get("judge")
+        plain: Any = OmegaConf.to_container(judge, resolve=True) if judge else None
+        self._watch = Watch(watch, plain)
+        run = Path(str(trainer.default_local_dir))
+        keeps = bool(watch.keep_best) and trainer.get("save_freq", -1) > 0
+        self._best = Best.load(run, str(watch.keep_best), watch.patience) if keeps else None
+        self._saved_step = self._better_step = -1
 
     # ---- the run ----
 
@@ -68,8 +87,16 @@ class DiscoTrainer(PPOTrainerSync):
         if loaded >= last and not only_validate:
             print(f"already finished: step {loaded} of {last}, nothing to train")
             return
+        if self._best and not only_validate and (why := self._best.exhausted(loaded)):
+            print(f"stopped early: {why}; nothing to train")
+            return
         self._set_aside_records(loaded)
-        super().fit(agent_loop_manager)
+        try:
+            super().fit(agent_loop_manager)
+        except _StopEarly as stop:
+            self._shutdown_dump_executor()
+            print(f"stopped early after step {self.global_steps - 1}: {stop}")
+            return
         if not only_validate and self.global_steps <= last:
             raise RuntimeError(
                 f"training ended at step {self.global_steps - 1} of {last}; "
@@ -150,6 +177,7 @@ class DiscoTrainer(PPOTrainerSync):
         facts = rows.facts()
         expected = self.config.data.train_batch_size * self.config.actor_rollout_ref.rollout.n
         metrics.update(summarise(list(facts.values()), "train", expected))
+        metrics.update(self._watch.step(self.global_steps, metrics))
         self._watch_failures(facts)
         if any(not fact.masked for fact in facts.values()):
             batch = super()._compute_advantage(batch, metrics)  # rollout correction, and its mask
@@ -236,6 +264,33 @@ class DiscoTrainer(PPOTrainerSync):
 
     # ---- validation ----
 
+    def on_step_begin(self) -> None:
+        super().on_step_begin()
+        if self._best and (why := self._best.exhausted(self.global_steps - 1)):
+            raise _StopEarly(why)
+
+    def _save_checkpoint(self) -> None:
+        super()._save_checkpoint()
+        self._saved_step = self.global_steps
+
+    def on_step_end(self) -> None:
+        # What is validated next is saved first, while the rollout servers sleep, so that the best
+        # can be copied.
+        every, step = self.config.trainer.test_freq, self.global_steps
+        due = every > 0 and (step % every == 0 or step >= self.total_training_steps)
+        if self._best and due and self._saved_step != step:
+            self._save_checkpoint()
+        super().on_step_end()
+
+    def on_validate_end(self) -> None:
+        super().on_validate_end()
+        if self._best and self._better_step == self._saved_step == self.global_steps:
+            try:
+                folder = self._best.keep(self.global_steps)
+                print(f"best {self._best.metric} so far, {self._best.value:.4f}: {folder}")
+            except OSError as error:  # a full disk shouldn't cost the run
+                logger.error("the best checkpoint was not kept: %s", error)
+
     def _val_metrics_update(
         self,
         data_sources: list,
@@ -254,4 +309,11 @@ class DiscoTrainer(PPOTrainerSync):
         )
         facts = [TrajectoryFacts.from_dict(fact) for fact in ours if fact is not None]
         expected = sum(expected_acc_counts.values()) if expected_acc_counts else None
-        return metrics | summarise(facts, "val", expected)
+        ours_too = summarise(facts, "val", expected)
+        if self._best:
+            value = ours_too.get(f"disco/val/{self._best.metric}")
+            if value is None:
+                logger.error("no disco/val/%s to choose the best by", self._best.metric)
+            elif self._best.see(self.global_steps, value):
+                self._better_step = self.global_steps
+        return metrics | ours_too

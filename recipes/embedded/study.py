@@ -200,6 +200,7 @@ def test(model: str, n_questions: int, temperature: float) -> dict[str, list[flo
             "plan_valid": sum(call.error is None for call in plans) / max(len(plans), 1),
             "stages": len(item.trajectory.stages),
             "calls": len(item.trajectory.calls),
+            "retries": sum(call.repair for call in item.trajectory.calls),
             "accepted": float(item.trajectory.stop.value == "accepted"),
         }
         for key, value in row.items():
@@ -284,7 +285,11 @@ def with_table(text: str, results: dict[str, Any]) -> str:
         row = results["table"][name]
         cells = [_cell(row["sampled"].get(key)) for key in columns]
         rows.append((title, *cells, _cell(row["greedy"].get("accuracy"))))
-    table = "\n".join("| " + " | ".join(row) + " |" for row in rows)
+    return between_marks(text, "\n".join("| " + " | ".join(row) + " |" for row in rows))
+
+
+def between_marks(text: str, table: str) -> str:
+    """`text` with `table` between its marks."""
     start, end = (text.index(mark) for mark in MARKS)
     return f"{text[: start + len(MARKS[0])]}\n{table}\n{text[end:]}"
 

@@ -2,8 +2,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from disco_rl.core.evidence import Finding
 from disco_rl.core.sample import Hop
-from disco_rl.rewards import cited_findings, evidence_score
+from disco_rl.core.shards import Shard
+from disco_rl.rewards import cited_findings, evidence_score, span_score
+from disco_rl.rewards.evidence import meets
 from tests.rewards.build import finding, stage, trajectory
 
 
@@ -61,6 +64,54 @@ def test_bounds_and_monotony(gold: set[int], cited: set[int]) -> None:
 def test_no_hops_is_refused() -> None:
     with pytest.raises(ValueError, match="no gold hops"):
         evidence_score([], [])
+    with pytest.raises(ValueError, match="no gold hops"):
+        span_score([], [], SHARDS)
+
+
+SHARDS = [Shard(i, 100 * i, 100 * i + 100, 25) for i in range(4)]
+
+
+def at(shard: int, start: int, end: int) -> Finding:
+    return Finding("n1", shard, "q", (start, end))
+
+
+def placed(*spans: tuple[int, int]) -> list[Hop]:
+    return [Hop("?", "a", (), (span[0] // 100,), span) for span in spans]
+
+
+def test_by_span_another_sentence_of_the_gold_shard_earns_nothing() -> None:
+    gold = placed((110, 140), (310, 330))
+    right, beside = [at(1, 10, 40), at(3, 10, 30)], [at(1, 50, 90), at(3, 40, 60)]
+    assert span_score(gold, right, SHARDS).f_beta == 1.0
+    assert evidence_score(gold, beside).f_beta == 1.0
+    assert span_score(gold, beside, SHARDS).f_beta == 0.0
+    half = span_score(gold, [right[0], right[0], beside[0]], SHARDS)  # a repeated quote once
+    assert (half.recall, half.precision) == (0.5, 0.5)
+    assert half.f_beta == pytest.approx(5 * 0.25 / (4 * 0.5 + 0.5))
+
+
+def test_a_quote_that_stands_nowhere_is_no_quote_by_span() -> None:
+    gold = placed((110, 140))
+    assert span_score(gold, [finding(1, "q", verbatim=False)], SHARDS).precision == 0.0
+    assert span_score(gold, [at(9, 10, 40)], SHARDS).recall == 0.0  # no such shard
+
+
+@pytest.mark.parametrize(
+    ("quote", "gold", "met"),
+    [
+        ((0, 10), (0, 10), True),
+        ((0, 100), (40, 50), True),  # the gold sentence within a passage
+        ((40, 50), (0, 100), True),
+        ((0, 10), (10, 20), False),  # they touch
+        ((0, 11), (10, 20), False),  # one character
+        ((0, 15), (10, 20), True),
+        ((0, 0), (0, 10), False),
+    ],
+)
+def test_spans_meet_by_half_of_the_shorter(
+    quote: tuple[int, int], gold: tuple[int, int], met: bool
+) -> None:
+    assert meets(quote, gold) is met and meets(gold, quote) is met
 
 
 def test_a_quote_that_is_not_verbatim_is_not_cited() -> None:

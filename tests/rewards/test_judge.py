@@ -108,5 +108,5 @@ def test_said_is_what_follows_the_thinking(reply: str, expected: str) -> None:
 
 def test_build_judge() -> None:
     assert isinstance(build_judge({"name": "match"}), MatchJudge)
-    with pytest.raises(ValueError, match="known: \\['match'\\]"):
+    with pytest.raises(ValueError, match=r"known: \['llm', 'match'\]"):
         build_judge({"name": "mtach"})

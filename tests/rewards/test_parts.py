@@ -40,6 +40,13 @@ def test_worked_totals(a: float, f: float, e: float, plain: float, gate: float) 
     assert gated.total(parts(a, f, e)) == pytest.approx(gate)
 
 
+@given(shares, shares, shares, shares)
+def test_an_ablation_is_blind_to_its_part(a: float, f: float, e: float, other: float) -> None:
+    bare, plain = PRESETS["no_evidence"], PRESETS["no_format"]
+    assert bare.total(parts(a, f, e)) == bare.total(parts(a, f, other)) == a + 0.5 * f
+    assert plain.total(parts(a, f, e)) == plain.total(parts(a, other, e)) == a + 0.5 * e
+
+
 @given(shares, shares, shares)
 def test_total_follows_its_formula(a: float, f: float, e: float) -> None:
     assert paper.total(parts(a, f, e)) == pytest.approx(a + 0.5 * f + 0.5 * e)
@@ -74,8 +81,17 @@ def test_a_failure_anywhere_masks_and_is_never_zero() -> None:
     for made in itertools.starmap(RewardParts, itertools.product(options, repeat=3)):
         masked = any(isinstance(part, Failure) for _, part in made.items())
         masked = masked or isinstance(made.accuracy, Abstention)
-        for weights in PRESETS.values():
-            assert (weights.total(made) is None) == masked
+        for weights in (paper, gated):
+            assert (weights.total(made) is None) == masked == (weights.masked(made) is not None)
+
+
+def test_a_part_without_weight_is_only_shown() -> None:
+    made = RewardParts(Value(1.0), Value(0.5), Failure("the judge timed out"))
+    assert PRESETS["no_evidence"].total(made) == pytest.approx(1.25)
+    assert PRESETS["no_format"].total(made) is None
+    without_accuracy = RewardWeights(accuracy=0.0)  # it gates and leads: it always counts
+    assert without_accuracy.total(RewardParts.failed("down")) is None
+    assert paper.masked(made) == "evidence: the judge timed out"
 
 
 def test_an_abstained_part_adds_nothing() -> None:

@@ -13,20 +13,17 @@ from disco_rl.rewards import RewardParts, Value
 from disco_rl.trainer import resources as resources_module
 from disco_rl.trainer.agent_loop import DiscoAgentLoop
 from disco_rl.trainer.resources import shared
+from disco_rl.trainer.reward_bridge import Score
 
 
-async def even_ids(
-    trajectory: Trajectory, sample: Sample
-) -> tuple[RewardParts, float | None, str | None]:
+async def even_ids(trajectory: Trajectory, sample: Sample, shards: object) -> Score:
     ids = [token for call in trajectory.calls for token in call.generation.output_ids]
     share = sum(token % 2 == 0 for token in ids) / len(ids)
-    return RewardParts(Value(share), Value(share), Value(0.0)), share, None
+    return Score(RewardParts(Value(share), Value(share), Value(0.0)), share, None)
 
 
-async def judge_away(
-    trajectory: Trajectory, sample: Sample
-) -> tuple[RewardParts, float | None, str | None]:
-    return RewardParts.failed("the judge is away"), None, "the judge is away"
+async def judge_away(trajectory: Trajectory, sample: Sample, shards: object) -> Score:
+    return Score(RewardParts.failed("the judge is away"), None, "the judge is away")
 
 
 class EvenLoop(DiscoAgentLoop):

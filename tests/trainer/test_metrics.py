@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import fields, replace
+from typing import Any
 
 import pytest
 
@@ -15,9 +16,19 @@ from disco_rl.core.trajectory import (
     Trajectory,
     WorkerUsage,
 )
-from disco_rl.rewards import Abstention, RewardParts, Value
+from disco_rl.rewards import (
+    Abstention,
+    EvidenceReport,
+    EvidenceScore,
+    Fate,
+    HopFate,
+    JudgeLedger,
+    RewardParts,
+    Value,
+)
 from disco_rl.trainer.facts import TrajectoryFacts
 from disco_rl.trainer.metrics import names, summarise
+from disco_rl.trainer.reward_bridge import Score
 
 
 def call(kind: CallKind, prompt: int, output: int, error: str | None = None) -> DriverCall:
@@ -45,8 +56,12 @@ TRAJECTORY = Trajectory(
 PARTS = RewardParts(Value(1.0), Value(0.5), Abstention("no gold hop"))
 
 
+def scored(reward: float | None, masked: str | None = None, **more: Any) -> Score:
+    return Score(PARTS, reward, masked, **more)
+
+
 def test_facts_of_a_trajectory() -> None:
-    facts = TrajectoryFacts.of(TRAJECTORY, PARTS, 1.25, None)
+    facts = TrajectoryFacts.of(TRAJECTORY, scored(1.25))
     assert (facts.reward, facts.accuracy, facts.format, facts.evidence) == (1.25, 1.0, 0.5, None)
     assert (facts.stages, facts.calls, facts.findings) == (2, 4, 1)
     assert (facts.prompt_tokens, facts.output_tokens, facts.max_call_tokens) == (62, 18, 7)
@@ -57,9 +72,35 @@ def test_facts_of_a_trajectory() -> None:
 
 
 def test_masked_trajectory_keeps_its_costs_and_loses_its_parts() -> None:
-    facts = TrajectoryFacts.of(TRAJECTORY, PARTS, 1.25, "judge down")
+    facts = TrajectoryFacts.of(TRAJECTORY, scored(None, "judge down"))
     assert facts.reward is facts.accuracy is facts.format is facts.evidence is None
     assert facts.masked == "judge down" and facts.output_tokens == 18
+
+
+def test_a_reason_beside_the_scores_masks_too() -> None:
+    facts = TrajectoryFacts.of(TRAJECTORY, scored(1.25), "the Driver was never called")
+    assert facts.reward is facts.accuracy is None and facts.masked == "the Driver was never called"
+
+
+def test_who_missed_a_hop_and_what_the_judge_cost() -> None:
+    hops = (HopFate(Fate.USED, 0), HopFate(Fate.UNUSED, 2), HopFate(Fate.NEVER_ASKED, None))
+    report = EvidenceReport(EvidenceScore(0.5, 1.0, 0.5), EvidenceScore(0.2, 0.5, 0.25), hops)
+    ledger = JudgeLedger(questions=2, asked=1, cached=1, requests=3, seconds=1.5)
+    facts = [
+        TrajectoryFacts.of(TRAJECTORY, scored(1.0, evidence=report, judge=ledger, agrees=agrees))
+        for agrees in (True, False, None)
+    ]
+    assert TrajectoryFacts.from_dict(facts[0].to_dict()) == facts[0]
+    seen = summarise([*facts, TrajectoryFacts.lost("x")], "val")
+    got = {name.removeprefix("disco/val/"): value for name, value in seen.items()}
+    assert got["hops_used"] == got["hops_unused"] == got["hops_never_asked"] == pytest.approx(1 / 3)
+    assert got["hops_missed"] == got["hops_failed"] == 0 and got["hop_stage"] == 2.0
+    assert (got["recall"], got["precision"]) == (0.5, 1.0)
+    assert (got["span_recall"], got["span_precision"]) == (0.25, 0.5)
+    assert (got["judge_questions"], got["judge_requests"], got["judge_seconds"]) == (2, 3, 1.5)
+    assert got["judge_agreement"] == 0.5  # over the two that were asked
+    plain = summarise([TrajectoryFacts.of(TRAJECTORY, scored(1.0))], "val")
+    assert not any("judge" in name or "hop" in name for name in plain)  # nothing to average
 
 
 def test_lost_trajectory_is_all_zero() -> None:
@@ -70,9 +111,7 @@ def test_lost_trajectory_is_all_zero() -> None:
 
 
 def test_means_are_over_trajectories_not_rows() -> None:
-    short = replace(
-        TrajectoryFacts.of(TRAJECTORY, PARTS, 0.0, None), calls=1, accuracy=0.0, reward=0.0
-    )
+    short = replace(TrajectoryFacts.of(TRAJECTORY, scored(0.0)), calls=1, accuracy=0.0, reward=0.0)
     long = replace(short, calls=9, accuracy=1.0, reward=2.0)
     metrics = summarise([short, long], "val")
     assert metrics["disco/val/accuracy"] == 0.5  # over rows it would be 0.9
@@ -82,7 +121,7 @@ def test_means_are_over_trajectories_not_rows() -> None:
 
 
 def test_drops_are_counted() -> None:
-    good = TrajectoryFacts.of(TRAJECTORY, PARTS, 1.0, None)
+    good = TrajectoryFacts.of(TRAJECTORY, scored(1.0))
     metrics = summarise([good, good, TrajectoryFacts.lost("x")], "train", expected=8)
     assert metrics["disco/train/trajectories"] == 3
     assert metrics["disco/train/masked_count"] == 1 and metrics["disco/train/lost_count"] == 5
@@ -91,7 +130,7 @@ def test_drops_are_counted() -> None:
 
 
 def test_shares_of_stops_and_errors_sum_up() -> None:
-    good = TrajectoryFacts.of(TRAJECTORY, PARTS, 1.0, None)
+    good = TrajectoryFacts.of(TRAJECTORY, scored(1.0))
     metrics = summarise([good, replace(good, stop="accepted", errors={})], "train")
     stops = {n: v for n, v in metrics.items() if n.startswith("disco/train/stop/")}
     assert sum(stops.values()) == pytest.approx(1.0) and len(stops) == len(StopReason)
@@ -102,7 +141,7 @@ def test_shares_of_stops_and_errors_sum_up() -> None:
 
 @pytest.mark.parametrize("split", ["train", "val"])
 def test_every_metric_is_documented_and_finite(split: str) -> None:
-    facts = [TrajectoryFacts.of(TRAJECTORY, PARTS, 1.0, None), TrajectoryFacts.lost("x")]
+    facts = [TrajectoryFacts.of(TRAJECTORY, scored(1.0)), TrajectoryFacts.lost("x")]
     metrics = summarise(facts, split, expected=2)
     assert set(metrics) <= set(names(split))
     assert all(math.isfinite(value) for value in metrics.values())

@@ -80,6 +80,7 @@ def make_trainer(folder: Path, **disco: Any) -> DiscoTrainer:
     trainer.use_critic = False
     trainer._trained_rows, trainer._dead_steps, trainer._alive = 0, 0, False
     trainer._logprob_diff_max = 0.0
+    trainer._begin_watch()
     return trainer
 
 

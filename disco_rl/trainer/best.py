@@ -1,0 +1,92 @@
+"""Keeps the best checkpoint by validation, and says when a run has stopped getting better.
+
+RUN/best.json                                 metric, best step and value, every validation
+RUN/best/global_step_N/actor/...              its weights, without the optimizer's state
+RUN/best/latest_checkpointed_iteration.txt    written last; `disco-rl export RUN/best` reads it
+
+verl rotates its own checkpoints by age, so the best one would be lost; this is a copy.
+"""
+
+import json
+import os
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+
+STATE, FOLDER, TRACKER = "best.json", "best", "latest_checkpointed_iteration.txt"
+
+
+@dataclass
+class Best:
+    """The validations of a run by step, and the best of them; a resumed run goes on from them."""
+
+    run: Path
+    metric: str
+    patience: int | None = None
+    step: int | None = None
+    value: float | None = None
+    validations: dict[int, float] = field(default_factory=dict)
+
+    @classmethod
+    def load(cls, run: Path, metric: str, patience: int | None = None) -> "Best":
+        """From RUN/best.json; anew where there is none, or where it is of another metric."""
+        made = cls(run, metric, patience)
+        if (path := run / STATE).is_file():
+            state = json.loads(path.read_text(encoding="utf-8"))
+            if state["metric"] == metric:
+                made.step, made.value = state["step"], state["value"]
+                made.validations = {int(k): v for k, v in state["validations"].items()}
+        return made
+
+    def see(self, step: int, value: float) -> bool:
+        """Takes note of a validation; whether it is the best so far."""
+        better = self.value is None or value > self.value
+        self.validations[step] = value
+        if better:
+            self.step, self.value = step, value
+        state = {
+            "metric": self.metric,
+            "step": self.step,
+            "value": self.value,
+            "validations": self.validations,
+        }
+        path = self.run / STATE
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_suffix(".partial")
+        partial.write_text(json.dumps(state, indent=1), encoding="utf-8")
+        os.replace(partial, path)
+        return better
+
+    def exhausted(self, step: int) -> str | None:
+        """Why the run should stop after `step`, or None."""
+        if self.patience is None or self.step is None:
+            return None
+        stale = sum(self.step < at <= step for at in self.validations)
+        if stale < self.patience:
+            return None
+        return (
+            f"{stale} validations in a row without a better {self.metric} than {self.value:.4f} of "
+            f"step {self.step} (disco.watch.patience={self.patience}, which a higher one goes past)"
+        )
+
+    def keep(self, step: int) -> Path:
+        """Copies the checkpoint of `step` to RUN/best. Raises `OSError` where that fails."""
+        name = f"global_step_{step}"
+        folder, partial = self.run / FOLDER, self.run / f".{FOLDER}.partial"
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir(parents=True)
+        shutil.copytree(
+            self.run / name / "actor",
+            partial / name / "actor",
+            ignore=shutil.ignore_patterns("optim_*", "extra_state_*"),
+        )
+        for extra in ("config.yaml", "metrics"):  # the model card reads them
+            source = self.run / extra
+            if source.is_file():
+                shutil.copy2(source, partial / extra)
+            elif source.is_dir():
+                shutil.copytree(source, partial / extra)
+        (partial / TRACKER).write_text(str(step), encoding="utf-8")
+        shutil.rmtree(folder, ignore_errors=True)
+        os.replace(partial, folder)
+        return folder
