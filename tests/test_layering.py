@@ -24,7 +24,8 @@ MAY_IMPORT = {
     "trainer": {"core", "engine", "rewards", "prompts", "data", "config", "run_folder"},
     "run_folder": {"config"},
     "export": {"config", "run_folder"},
-    "commands": {"core", "engine", "rewards", "export", "config", "run_folder"},
+    "planning": set(),
+    "commands": {"core", "engine", "rewards", "export", "config", "run_folder", "planning"},
     "cli": {"commands"},
 }
 # Imports that go up, inside a function: chat Workers and model judges talk through a client.
