@@ -25,7 +25,8 @@ MAY_IMPORT = {
     "run_folder": {"config"},
     "export": {"config", "run_folder"},
     "serve": set(),
-    "commands": {"core", "engine", "rewards", "export", "config", "run_folder"},
+    "planning": set(),
+    "commands": {"core", "engine", "rewards", "export", "config", "run_folder", "planning"},
     "cli": {"commands"},
 }
 # Imports that go up, inside a function: chat Workers and model judges talk through a client.
