@@ -8,9 +8,16 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from disco_rl.commands import ask, doctor, export, train
+from disco_rl.commands import ask, doctor, evaluate, export, report, train
 
-COMMANDS: dict[str, Any] = {"train": train, "ask": ask, "export": export, "doctor": doctor}
+COMMANDS: dict[str, Any] = {
+    "train": train,
+    "ask": ask,
+    "eval": evaluate,
+    "report": report,
+    "export": export,
+    "doctor": doctor,
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

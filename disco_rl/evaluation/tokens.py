@@ -72,7 +72,8 @@ def cut_middle(tokenizer: Tokenizer, text: str, limit: int) -> tuple[str, int]:
     if len(spans) <= limit:
         return text, 0
     first, last = limit // 2, limit - limit // 2
-    kept = (text[: spans[first - 1][1]] if first else "") + text[spans[-last][0] :]
+    # From the end of the token before, so that blanks keep the halves' words apart.
+    kept = (text[: spans[first - 1][1]] if first else "") + text[spans[-last - 1][1] :]
     return kept, len(spans) - limit
 
 

@@ -44,13 +44,15 @@ class Disco:
             max_findings=self.max_findings,
         )
         driver = CountedDriver(self.driver, calls)
-        question = f"{task.asked}\n{task.style}"
+        question = f"{task.asked}\n{task.style}".strip()
         trajectory = await run_episode(question, context, driver, pool, self.episode)
         if trajectory.stop is StopReason.ERROR:
             raise ModelError(trajectory.error or "the episode failed without saying why")
         record = to_record(trajectory)
         record["narrow"] = narrow_habits(trajectory)
-        return Attempt(trajectory.answer, trajectory.stop.value, record=record)
+        return Attempt(
+            trajectory.answer, trajectory.stop.value, trajectory=trajectory, record=record
+        )
 
     def _context(self, document: Document) -> Context:
         if isinstance(document, StoredDocument):

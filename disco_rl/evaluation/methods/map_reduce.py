@@ -11,7 +11,7 @@ from disco_rl.evaluation.methods.protocol import Attempt, Document, Task
 from disco_rl.evaluation.tokens import Tokenizer, chunks, count, head
 
 _NOTHING = re.compile(r"no\s+information", re.IGNORECASE)
-_ANSWER = re.compile(r"^\W*answer\W*[:：]\s*", re.IGNORECASE | re.MULTILINE)
+_ANSWER = re.compile(r"^\W*answer\W*[:：][\s*_]*", re.IGNORECASE | re.MULTILINE)
 _CONFIDENCE = re.compile(r"confidence(?: score)?\W*([0-5](?:\.\d+)?)", re.IGNORECASE)
 # Where a text may be split, the best places first: lines, sentences and clauses, words.
 _BREAKS = (re.compile(r"(?<=\n)"), re.compile(r"(?<=[.!?;,。！？；，])"), re.compile(r"(?<=\s)"))

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from disco_rl.core.trajectory import Trajectory
 from disco_rl.evaluation.calls import Calls
 
 _LETTERS = "ABCDEFGH"
@@ -38,12 +39,13 @@ class Attempt:
     """A method's answer, why it ended, and `record`: what a person needs to follow it.
 
     `truncated` counts tokens of the context that the method never read. Everything in `record` is
-    plain JSON, and no part of it is the context.
+    plain JSON, and no part of it is the context. `trajectory` is DISCO's, for its reward parts.
     """
 
     answer: str | None
     stop: str = "answered"
     truncated: int = 0
+    trajectory: Trajectory | None = None
     record: dict[str, Any] = field(default_factory=dict)
 
 
