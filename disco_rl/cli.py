@@ -8,13 +8,25 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from disco_rl.commands import ask, doctor, export, plan, reward_check, serve, train
+from disco_rl.commands import (
+    ask,
+    doctor,
+    evaluate,
+    export,
+    plan,
+    report,
+    reward_check,
+    serve,
+    train,
+)
 
 COMMANDS: dict[str, Any] = {
     "train": train,
     "plan": plan,
     "reward-check": reward_check,
     "ask": ask,
+    "eval": evaluate,
+    "report": report,
     "serve": serve,
     "export": export,
     "doctor": doctor,

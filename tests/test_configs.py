@@ -41,7 +41,7 @@ def test_every_file_is_yaml_with_known_users(path: Path) -> None:
     assert yaml.safe_load(path.read_text(encoding="utf-8")) is not None
     group = path.parent.relative_to(CONFIGS).as_posix()
     if group not in (".", "data_pipeline"):
-        users = [name for name in ("train", "ask") if group in mounted(name)]
+        users = [name for name in ("train", "ask", "eval") if group in mounted(name)]
         assert users, f"no primary config mounts the group {group!r}"
 
 
@@ -60,6 +60,17 @@ def test_ask_composes_with_every_choice(choice: str) -> None:
     resolved = _resolved(compose([choice] if choice else [], name="ask"))
     driver = episode(resolved)
     assert driver.window == 24_576 and driver.max_stages == 10  # the paper's
+
+
+@pytest.mark.parametrize("choice", ["", *choices("eval")])
+def test_eval_composes_with_every_choice(choice: str) -> None:
+    given = [choice] if choice else []
+    config = compose([*given, "benchmark.source=x.json"], name="eval")
+    if choice == "worker=chat":
+        config.worker.url, config.worker.model = "http://127.0.0.1:1/v1", "m"
+    resolved = _resolved(config)
+    assert resolved["models"]["worker"]["url"] is None  # the driver's, until it is set
+    build_judge(resolved["judge"])
 
 
 def test_reward_configs_are_the_presets() -> None:

@@ -27,3 +27,17 @@ def over_seeds(values: Sequence[float]) -> tuple[float, float, float]:
     spread = math.sqrt(sum((v - mean) ** 2 for v in values) / (n - 1))
     half = _T95[n - 2] * spread / math.sqrt(n)
     return mean, mean - half, mean + half
+
+
+def paired(
+    ours: Sequence[float], theirs: Sequence[float], draws: int = 2000, seed: int = 0
+) -> tuple[float, float, float]:
+    """Mean difference and its 95% percentile interval, over questions that both answered.
+
+    Paired: a question's two scores are drawn together. Raises `ValueError` for unequal lengths.
+    """
+    if len(ours) != len(theirs):
+        raise ValueError(f"paired values must be as many: {len(ours)} and {len(theirs)}")
+    gaps = [a - b for a, b in zip(ours, theirs, strict=True)]
+    low, high = bootstrap(gaps, draws, seed)
+    return sum(gaps) / len(gaps), low, high

@@ -1,0 +1,142 @@
+"""Builds a method and its models from a config (configs/eval.yaml)."""
+
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from disco_rl.clients.chat import ChatClient
+from disco_rl.clients.drivers import EndpointDriver
+from disco_rl.clients.http import Endpoint, JsonClient
+from disco_rl.engine.config import EpisodeConfig
+from disco_rl.engine.workers import build_worker
+from disco_rl.evaluation.calls import ChatModel
+from disco_rl.evaluation.embedders import Embedder, EndpointEmbedder, LocalEmbedder
+from disco_rl.evaluation.ledger import Price
+from disco_rl.evaluation.methods.chain_of_agents import ChainOfAgents
+from disco_rl.evaluation.methods.disco import Disco
+from disco_rl.evaluation.methods.full_context import FullContext
+from disco_rl.evaluation.methods.map_reduce import MapReduce
+from disco_rl.evaluation.methods.protocol import Method
+from disco_rl.evaluation.methods.rag import Rag
+from disco_rl.evaluation.methods.repl import ReplLimits
+from disco_rl.evaluation.methods.rlm import Rlm
+from disco_rl.evaluation.runner import Setup
+from disco_rl.evaluation.tokens import Tokenizer, load_tokenizer
+from disco_rl.prompts import load_prompts
+from disco_rl.rewards import build_judge
+
+METHODS: Mapping[str, type] = {
+    "full_context": FullContext,
+    "rag": Rag,
+    "chain_of_agents": ChainOfAgents,
+    "map_reduce": MapReduce,
+    "rlm": Rlm,
+    "disco": Disco,
+}
+"""By `kind`. One more is one more file, and a line here."""
+
+
+async def build_setup(config: Mapping[str, Any], folder: Path, stack: AsyncExitStack) -> Setup:
+    """The setup of a run; clients are closed with `stack`.
+
+    Raises `ValueError` naming the key that is missing, unknown or bad.
+    """
+    models, prices = {}, {}
+    for role, model in config["models"].items():
+        prices[role] = Price(**(model.get("price") or {}))
+        if model.get("url") and role != "embedder":
+            client = await stack.enter_async_context(ChatClient(endpoint(model)))
+            models[role] = ChatModel(client, request(model), model.get("thinking_tokens") or 0)
+    tokenizer = load_tokenizer(config["tokenizer"])
+    method = await build_method(config, tokenizer, folder, stack)
+    limits = {key: config["limits"][key] for key in ("max_items", "max_calls", "deadline_s")}
+    return Setup(method, models, prices, tokenizer, build_judge(config["judge"]), **limits)
+
+
+async def build_method(
+    config: Mapping[str, Any], tokenizer: Tokenizer, folder: Path, stack: AsyncExitStack
+) -> Method:
+    given = dict(config["method"])
+    kind = given.pop("kind", None)
+    if kind not in METHODS:
+        raise ValueError(f"method.kind is {kind!r}; choose from {sorted(METHODS)}")
+    known = {field.name for field in fields(METHODS[kind])}
+    # The parts that are built here, not set in the config by value.
+    if kind == "disco":
+        given |= await _disco_parts(config, given, stack)
+    if kind == "rag":
+        given["embedder"] = await _embedder(config["models"].get("embedder") or {}, folder, stack)
+    if kind == "rlm" and "limits" in given:
+        given["limits"] = ReplLimits(**given["limits"])
+    if "tokenizer" in known:
+        given["tokenizer"] = tokenizer
+    unknown = sorted(set(given) - known)
+    if unknown:
+        raise ValueError(f"method ({kind}): unknown keys {unknown}; known: {sorted(known)}")
+    return METHODS[kind](**given)
+
+
+def endpoint(model: Mapping[str, Any]) -> Endpoint:
+    keys = ("deadline_s", "attempt_s", "max_attempts", "max_connections")
+    limits = {key: model[key] for key in keys if model.get(key) is not None}
+    return Endpoint(model["url"], model.get("model") or "", model.get("api_key_env"), **limits)
+
+
+def request(model: Mapping[str, Any]) -> dict[str, Any]:
+    """What goes into every request: `sampling`, and thinking turned on or off where it is set."""
+    sampling = dict(model.get("sampling") or {})
+    if model.get("thinking") is not None:
+        template = dict(sampling.get("chat_template_kwargs") or {})
+        sampling["chat_template_kwargs"] = template | {"enable_thinking": model["thinking"]}
+    return sampling
+
+
+async def _disco_parts(
+    config: Mapping[str, Any], given: dict[str, Any], stack: AsyncExitStack
+) -> dict[str, Any]:
+    names = {field.name for field in fields(EpisodeConfig)} - {"prompts"}
+    limits = {name: given.pop(name) for name in sorted(names & set(given))}
+    episode = EpisodeConfig(load_prompts(given.pop("prompts", "full")), **limits)
+    local = given.pop("driver_folder", None)
+    model = config["models"]["driver"]
+    if local:
+        from disco_rl.trainer.cpu.driver import LocalDriver
+
+        driver: Any = LocalDriver.load(
+            local,
+            window=episode.window,
+            template={}
+            if model.get("thinking") is None
+            else {"enable_thinking": model["thinking"]},
+            sampling=model.get("sampling") or None,
+            seed=config["seed"],
+        )
+    elif model.get("url"):
+        driver = EndpointDriver(endpoint(model), sampling=request(model))
+    else:
+        raise ValueError("method disco needs models.driver.url, or method.driver_folder")
+    stack.push_async_callback(driver.close)
+    settings = dict(config["worker"])
+    bounds = ("max_concurrency", "max_findings")
+    kept = {key: settings.pop(key) for key in bounds if key in settings}
+    worker = build_worker(settings)
+    if hasattr(worker, "close"):
+        stack.push_async_callback(worker.close)
+    return {
+        "driver": driver,
+        "worker": worker,
+        "episode": episode,
+        "max_findings": kept.get("max_findings", 16),
+    }
+
+
+async def _embedder(model: Mapping[str, Any], folder: Path, stack: AsyncExitStack) -> Embedder:
+    if model.get("url"):
+        client = await stack.enter_async_context(JsonClient(endpoint(model)))
+        return EndpointEmbedder(client, cache=folder / "embeddings")
+    from disco_rl.engine.workers.dense import Encoder, require_model
+
+    require_model()
+    return LocalEmbedder(Encoder())

@@ -1,0 +1,1 @@
+"""The report over finished and unfinished evaluation runs: tables, plots, one page."""
