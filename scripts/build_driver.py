@@ -106,7 +106,7 @@ def build(config: DictConfig) -> Path:
 
     torch.set_num_threads(config.threads)
     began = time.monotonic()
-    shown: list[Demonstration] = []
+    shown: list[tuple[Demonstration, int]] = []  # and how often
     texts: list[str] = []
     n_right = 0
     for question, calls, answer in track(
@@ -115,16 +115,17 @@ def build(config: DictConfig) -> Path:
         "demonstrations",
     ):
         n_right += answer == question.chain[-1].object
-        shown += [
-            Demonstration(tuple(messages), reply)
-            for messages, reply in calls
-            for _ in range(config.answer_copies if _answers(messages, reply) else 1)
-        ]
-    for demonstration in shown:
-        texts += [demonstration.messages[-1]["content"], demonstration.reply]
+        for messages, reply in calls:
+            times = config.answer_copies if _answers(messages, reply) else 1
+            shown.append((Demonstration(tuple(messages), reply), times))
+            texts += [messages[-1]["content"], reply] * times
     tokenizer = build_tokenizer(texts, config.vocab_size, phrases(), SYLLABLES)
     template = dict(config.template)
-    examples = [encode(demonstration, tokenizer, template) for demonstration in shown]
+    examples = [
+        example
+        for demonstration, times in shown
+        for example in [encode(demonstration, tokenizer, template)] * times
+    ]
     n_all = len(examples)
     examples = [e for e in examples if len(e[0]) + len(e[1]) <= config.max_tokens]
     print(
