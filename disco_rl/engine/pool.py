@@ -43,6 +43,7 @@ class WorkerPool:
         self._max_findings = max_findings
         self._share = overcommit / processes
         self._admission: Admission | None = None
+        self._sizing = asyncio.Lock()
         self._faults = faults
 
     @asynccontextmanager
@@ -52,11 +53,11 @@ class WorkerPool:
         The trajectories of a question enter together: enter before the episode, since this may
         take longer than the episode may.
         """
-        if self._admission is None:
-            # Asked whether or not it bounds admission: the Worker then knows what is still read.
-            capacity = getattr(self._worker, "kv_tokens", None)
-            tokens = (await capacity() if capacity else None) or 0
-            if self._admission is None:  # else another trajectory was first
+        async with self._sizing:
+            if self._admission is None:
+                # Asked with admission off too: the Worker then knows what is still read.
+                capacity = getattr(self._worker, "kv_tokens", None)
+                tokens = (await capacity() if capacity else None) or 0
                 self._admission = Admission(math.ceil(tokens * self._share) or None)
         shards = sum(shard.n_tokens for shard in context.shards)
         async with self._admission.admit(context.id, shards):

@@ -91,12 +91,13 @@ class Health:
 
     async def _return(self, member: Member) -> None:
         """Back into service on parole: one more failure, or a few lags, eject it again."""
-        pause = self._policy.probe_s * min(2.0 ** (member.ejections - 1), 12.0)
+        pause = self._policy.probe_s * 2 ** min(member.ejections - 1, 3)
         try:
             await asyncio.sleep(pause)
             while not await member.healthy():
                 pause = min(pause * 2, 12 * self._policy.probe_s)
                 await asyncio.sleep(pause)
+            _LOG.warning("Worker endpoint %s is back in service", member.name)
         finally:  # also where the event loop ends: the next one finds no probe at work
             self._restore(member)
 
@@ -104,7 +105,6 @@ class Health:
         member.up = True
         member.failures = self._policy.eject_after - 1
         member.lags = _LAGS // 2
-        _LOG.warning("Worker endpoint %s is back in service", member.name)
         if self._down_since is not None:
             self._outage_s += asyncio.get_running_loop().time() - self._down_since
             self._down_since = None
