@@ -1,7 +1,9 @@
 # make train   from a clean clone to a trained, exported Driver, on a machine without a GPU
 # make test    the tests; make check: lint, format, types; make doctor: is this machine ready
+# make gpu     the environment for NVIDIA GPUs, pinned in constraints/gpu.txt (needs uv)
+# make lock    resolves it anew; make lock-check: do the pins still fit pyproject.toml
 .DELETE_ON_ERROR:
-.PHONY: train test check env data driver doctor clean
+.PHONY: train test check env data driver doctor clean gpu lock lock-check
 
 VENV ?= .venv
 PY = $(VENV)/bin/python
@@ -50,6 +52,22 @@ $(DATA)/manifest.json: | $(VENV)/installed
 
 $(DATA)/driver/manifest.json: $(DATA)/manifest.json | $(VENV)/installed
 	$(PY) scripts/build_driver.py out=$(DATA)/driver
+
+# Only metadata is downloaded to resolve. CUDA 13 and glibc 2.34 (Ubuntu 22.04) or newer.
+UV ?= uv
+RESOLVE = $(UV) pip compile --quiet --extra train --extra gpu --python-version 3.11 \
+	--python-platform x86_64-manylinux_2_34 --no-annotate --custom-compile-command "make lock"
+
+gpu:
+	$(UV) venv --python 3.11 $(VENV)
+	$(UV) pip sync --python $(PY) constraints/gpu.txt
+	$(UV) pip install --python $(PY) --no-deps -e .
+
+lock:
+	$(RESOLVE) --output-file constraints/gpu.txt pyproject.toml
+
+lock-check:
+	$(RESOLVE) --constraints constraints/gpu.txt pyproject.toml > /dev/null
 
 clean:
 	rm -rf $(VENV) $(DATA) $(RUN) $(EXPORT)

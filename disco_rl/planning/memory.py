@@ -76,7 +76,7 @@ def served_kv(model: Architecture, gpus: int, gpu_bytes: float) -> float:
 
 
 def replicas(model: Architecture, gpus: int, gpu_bytes: float) -> int:
-    """Servers on `gpus`: each on as few GPUs, a power of two, as its weights fill 85% of at most."""
+    """Servers on `gpus`: each on the least power of two whose memory weights fill to 85%."""
     size = 1
     while size < gpus and 2.0 * model.parameters > 0.85 * size * gpu_bytes:
         size *= 2
@@ -98,9 +98,7 @@ def refusals(given: Inputs) -> list[str]:
             wider = "ulysses_sequence_parallel_size"
             if training.strategy == "megatron":
                 wider = "megatron.tensor_model_parallel_size"
-            knob = (
-                f"a smaller actor.ppo_max_token_len_per_gpu with a larger actor.{wider}, or {knob}"
-            )
+            knob = f"actor.ppo_max_token_len_per_gpu lower and actor.{wider} higher, or {knob}"
         found.append(f"the update needs {_gb(memory.update)} a GPU of {_gb(most)}: set {knob}")
     window = training.window * given.driver.kv_bytes / training.rollout_split
     if memory.sampling > most:

@@ -87,9 +87,9 @@ def seconds(given: Inputs, step: Work, *, shared: bool = True) -> Seconds:
         read = step.prefill_shared if shared else step.prefill_alone
         workers = read / (rates["prefill"] * faster)
         workers += step.worker_output / (rates["decode"] * faster)
+    sampled = gpus * rates["generate"] * _DRIVER_RATED / given.driver.active  # a second
     return Seconds(
-        sample=step.output_tokens
-        / (gpus * rates["generate"] * _DRIVER_RATED / given.driver.active),
+        sample=step.output_tokens / sampled,
         workers=workers,
         score=step.tokens * given.driver.flops(1, position) / flops,
         update=step.tokens * given.driver.flops(3, position) / flops,

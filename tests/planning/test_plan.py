@@ -175,7 +175,7 @@ def test_the_shipped_experiments_fit() -> None:
         ({"rollout_split": 3}, "doesn't divide a node's 8"),
         ({"rollout_share": 0.8}, "set rollout.gpu_memory_utilization=0.71"),
         ({"rollout_share": 0.2}, "raise rollout.gpu_memory_utilization"),
-        ({"tokens": 65_536}, "set a smaller actor.ppo_max_token_len_per_gpu"),
+        ({"tokens": 65_536}, "set actor.ppo_max_token_len_per_gpu lower"),
         ({"rollout_stays": True, "tokens": 24_576}, "the update needs"),
     ],
 )

@@ -68,11 +68,8 @@ def test_the_papers_settings(name: str) -> None:
     config = experiment(name)
     role, optim = config.actor_rollout_ref, config.actor_rollout_ref.actor.optim
     assert (optim.optimizer, optim.lr, optim.lr_warmup_steps) == ("AdamW", 1e-6, 5)
-    assert (config.data.train_batch_size, role.rollout.n, config.trainer.total_epochs) == (
-        256,
-        8,
-        2,
-    )
+    assert (config.data.train_batch_size, role.rollout.n) == (256, 8)
+    assert config.trainer.total_epochs == 2
     assert (config.driver.window, config.driver.max_call_tokens) == (24_576, 16_384)
     assert (role.rollout.max_model_len, config.driver.max_stages) == (24_576, 10)
     assert config.data.apply_chat_template_kwargs.enable_thinking is True
