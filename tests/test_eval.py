@@ -21,7 +21,8 @@ ROOT = Path(__file__).resolve().parents[1]
 def squad(path: Path) -> str:
     paragraphs = [
         {
-            "context": f"Town {i} has {i} bells. " + "They ring. " * 20,
+            "context": f"Town {i} has {i} bells. "
+            + " ".join(f"Bell {j} of {i} rings." for j in range(20)),
             "qas": [{"question": f"Bells of town {i}?", "answers": [{"text": f"{i} bells"}]}],
         }
         for i in range(6)
@@ -111,7 +112,8 @@ def test_bad_requests_say_what_to_set(tmp_path: Path, capsys) -> None:
     base = ["eval", f"benchmark.source={source}", f"out={tmp_path / 'run'}"]
     assert cli.main(base) == 2
     assert "models.driver.url" in capsys.readouterr().err
-    assert cli.main([*base, "+method.limit=3", "models.driver.url=http://127.0.0.1:1/v1"]) == 2
+    driver = ["models.driver.url=http://127.0.0.1:1/v1", "models.driver.model=m"]
+    assert cli.main([*base, "+method.limit=3", *driver]) == 2
     assert "unknown keys ['limit']" in capsys.readouterr().err
     assert cli.main(["eval", "metod=rag"]) == 2
     assert not (tmp_path / "run").exists()
