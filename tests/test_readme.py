@@ -53,6 +53,8 @@ def test_flags_and_overrides_are_known(command: str) -> None:
     args = cli.parse(shlex.split(command)[1:])
     if args.command in ("train", "doctor"):
         compose(args.overrides)
+    elif args.command == "eval":
+        compose(args.overrides, name="eval")
     elif args.command == "ask":
         flags = [f"worker={args.worker}"] if args.worker else []
         compose([*flags, *args.overrides], name="ask")

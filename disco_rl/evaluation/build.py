@@ -10,6 +10,7 @@ from disco_rl.clients.chat import ChatClient
 from disco_rl.clients.drivers import EndpointDriver
 from disco_rl.clients.http import Endpoint, JsonClient
 from disco_rl.engine.config import EpisodeConfig
+from disco_rl.engine.protocols import DriverModel
 from disco_rl.engine.workers import build_worker
 from disco_rl.evaluation.calls import ChatModel
 from disco_rl.evaluation.embedders import Embedder, EndpointEmbedder, LocalEmbedder
@@ -38,8 +39,14 @@ METHODS: Mapping[str, type] = {
 """By `kind`. One more is one more file, and a line here."""
 
 
-async def build_setup(config: Mapping[str, Any], folder: Path, stack: AsyncExitStack) -> Setup:
-    """The setup of a run; clients are closed with `stack`.
+async def build_setup(
+    config: Mapping[str, Any],
+    folder: Path,
+    stack: AsyncExitStack,
+    driver: DriverModel | None = None,
+) -> Setup:
+    """The setup of a run; clients are closed with `stack`. `driver` is DISCO's, in place of the
+    configured one.
 
     Raises `ValueError` naming the key that is missing, unknown or bad.
     """
@@ -50,13 +57,17 @@ async def build_setup(config: Mapping[str, Any], folder: Path, stack: AsyncExitS
             client = await stack.enter_async_context(ChatClient(endpoint(model)))
             models[role] = ChatModel(client, request(model), model.get("thinking_tokens") or 0)
     tokenizer = load_tokenizer(config["tokenizer"])
-    method = await build_method(config, tokenizer, folder, stack)
+    method = await build_method(config, tokenizer, folder, stack, driver)
     limits = {key: config["limits"][key] for key in ("max_items", "max_calls", "deadline_s")}
     return Setup(method, models, prices, tokenizer, build_judge(config["judge"]), **limits)
 
 
 async def build_method(
-    config: Mapping[str, Any], tokenizer: Tokenizer, folder: Path, stack: AsyncExitStack
+    config: Mapping[str, Any],
+    tokenizer: Tokenizer,
+    folder: Path,
+    stack: AsyncExitStack,
+    driver: DriverModel | None = None,
 ) -> Method:
     given = dict(config["method"])
     kind = given.pop("kind", None)
@@ -65,7 +76,7 @@ async def build_method(
     known = {field.name for field in fields(METHODS[kind])}
     # The parts that are built here, not set in the config by value.
     if kind == "disco":
-        given |= await _disco_parts(config, given, stack)
+        given |= await _disco_parts(config, given, stack, driver)
     if kind == "rag":
         given["embedder"] = await _embedder(config["models"].get("embedder") or {}, folder, stack)
     if kind == "rlm" and "limits" in given:
@@ -94,30 +105,19 @@ def request(model: Mapping[str, Any]) -> dict[str, Any]:
 
 
 async def _disco_parts(
-    config: Mapping[str, Any], given: dict[str, Any], stack: AsyncExitStack
+    config: Mapping[str, Any],
+    given: dict[str, Any],
+    stack: AsyncExitStack,
+    driver: DriverModel | None,
 ) -> dict[str, Any]:
     names = {field.name for field in fields(EpisodeConfig)} - {"prompts"}
     limits = {name: given.pop(name) for name in sorted(names & set(given))}
     episode = EpisodeConfig(load_prompts(given.pop("prompts", "full")), **limits)
     local = given.pop("driver_folder", None)
-    model = config["models"]["driver"]
-    if local:
-        from disco_rl.trainer.cpu.driver import LocalDriver
-
-        driver: Any = LocalDriver.load(
-            local,
-            window=episode.window,
-            template={}
-            if model.get("thinking") is None
-            else {"enable_thinking": model["thinking"]},
-            sampling=model.get("sampling") or None,
-            seed=config["seed"],
-        )
-    elif model.get("url"):
-        driver = EndpointDriver(endpoint(model), sampling=request(model))
-    else:
-        raise ValueError("method disco needs models.driver.url, or method.driver_folder")
-    stack.push_async_callback(driver.close)
+    if driver is None:
+        made = _driver(local, config, episode)
+        stack.push_async_callback(made.close)
+        driver = made
     settings = dict(config["worker"])
     bounds = ("max_concurrency", "max_findings")
     kept = {key: settings.pop(key) for key in bounds if key in settings}
@@ -130,6 +130,23 @@ async def _disco_parts(
         "episode": episode,
         "max_findings": kept.get("max_findings", 16),
     }
+
+
+def _driver(local: str | None, config: Mapping[str, Any], episode: EpisodeConfig) -> Any:
+    model = config["models"]["driver"]
+    if local:
+        from disco_rl.trainer.cpu.driver import LocalDriver
+
+        return LocalDriver.load(
+            local,
+            window=episode.window,
+            template={} if model["thinking"] is None else {"enable_thinking": model["thinking"]},
+            sampling=model["sampling"] or None,
+            seed=config["seed"],
+        )
+    if model["url"]:
+        return EndpointDriver(endpoint(model), sampling=request(model))
+    raise ValueError("method disco needs models.driver.url, or method.driver_folder")
 
 
 async def _embedder(model: Mapping[str, Any], folder: Path, stack: AsyncExitStack) -> Embedder:

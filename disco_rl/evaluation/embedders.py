@@ -52,13 +52,17 @@ class EndpointEmbedder:
 
     async def _one(self, texts: list[str], calls: Calls) -> np.ndarray:
         point = self._client.endpoint
-        path = None
-        if self._cache is not None:
-            digest = hashlib.sha256("\0".join([point.model, *texts]).encode()).hexdigest()
-            path = self._cache / f"{digest}.npy"
-            if path.is_file():
-                return np.load(path)
         spent = calls.ledger.of("embedder")
+        digest = hashlib.sha256("\0".join([point.model, *texts]).encode()).hexdigest()
+        path = self._cache / f"{digest}.npy" if self._cache else None
+        key = calls.journal.key("embedder", digest)
+        if path is not None and path.is_file():
+            # The item that paid for it shows it, before a kill or after; others had it for free.
+            if (paid := calls.journal.get(key)) is not None:
+                spent.calls += 1
+                spent.prompt += paid["prompt"]
+                spent.seconds += paid["seconds"]
+            return np.load(path)
         async with calls.gate.turn(calls.owner):
             began = time.perf_counter()
             try:
@@ -67,7 +71,7 @@ class EndpointEmbedder:
             except ModelError:
                 spent.failures += 1
                 raise
-            spent.seconds += time.perf_counter() - began
+            seconds = time.perf_counter() - began
         try:
             rows = sorted(reply["data"], key=lambda row: row["index"])
             vectors = np.array([row["embedding"] for row in rows], np.float32)
@@ -76,12 +80,15 @@ class EndpointEmbedder:
         except (KeyError, TypeError, ValueError) as error:
             move = "check that the url serves an embedding model"
             raise EndpointError(point.name, 200, repr(error), move, retryable=False) from error
+        tokens = int((reply.get("usage") or {}).get("prompt_tokens") or 0)
         spent.calls += 1
-        spent.prompt += int((reply.get("usage") or {}).get("prompt_tokens") or 0)
+        spent.prompt += tokens
+        spent.seconds += seconds
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
             part = path.with_suffix(f".{os.getpid()}.part")
             with part.open("wb") as file:
                 np.save(file, vectors)
             part.replace(path)
+        calls.journal.keep(key, {"prompt": tokens, "seconds": seconds})
         return vectors

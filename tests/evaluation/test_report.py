@@ -69,6 +69,14 @@ def test_an_unfinished_run_is_said_to_be() -> None:
     assert "Not complete: half" in table.note
 
 
+def test_how_the_driver_asks_is_shown_over_all_its_actions() -> None:
+    few = {"actions": 1, "forwarded": 1.0, "names": 4.0, "reused": 0.0}
+    many = {"actions": 3, "forwarded": 0.0, "names": 0.0, "reused": 0.4}
+    habits = [result(i, 1.0, record={"narrow": n}) for i, n in enumerate((few, many))]
+    [_, table, _] = tables([run("disco", habits)])
+    assert table.rows == (("disco", "4", "25.0%", "1.00", "30.0%"),)
+
+
 class Outside(HTMLParser):
     """What a page would fetch or run."""
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from disco_rl.engine.protocols import ModelError
 from disco_rl.evaluation.methods import sandbox
 
 Ask = Callable[[Sequence[str]], Awaitable[list[str]]]
@@ -16,7 +17,7 @@ _CHILD = Path(__file__).with_name("repl_child.py")
 _LINE = 64 << 20  # bytes of one message: a batch of long prompts, not a flood
 
 
-class ReplError(RuntimeError):
+class ReplError(ModelError):
     """The session ended: its time or memory was used up, or it broke. Its variables are lost."""
 
 

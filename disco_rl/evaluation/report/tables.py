@@ -21,6 +21,9 @@ _HEAD = (
 )  # fmt: skip
 
 
+_HABITS = ("run", "narrow actions", "forwarded", "names an action", "shards reused")
+
+
 def tables(runs: Sequence[Run], baseline: str | None = None) -> list[Table]:
     """One table a benchmark, and one of published figures beside it.
 
@@ -38,6 +41,10 @@ def tables(runs: Sequence[Run], baseline: str | None = None) -> list[Table]:
         if open_runs:
             note += f" Not complete: {', '.join(open_runs)}."
         found.append(Table(scorer, _HEAD, tuple(rows), note))
+        habits = [row for run in ours if (row := _habits(run))]
+        if habits:
+            note = "Of narrow actions: copies of the question, names each, shards asked again."
+            found.append(Table(f"{scorer}: how the Driver asks", _HABITS, tuple(habits), note))
         theirs = tuple(
             (p.system, p.group or "all", f"{p.score:.1f}", p.source) for p in published(scorer)
         )
@@ -84,6 +91,24 @@ def _row(run: Run, group: str, baseline: Run | None) -> tuple[str, ...]:
         _by_role(f.tokens, 0),
         f"{f.dollars:.4g}",
     )
+
+
+def _habits(run: Run) -> tuple[str, ...] | None:
+    """Means over all narrow actions of a run, whichever question they are of."""
+    asked = [habits for r in run.results if (habits := r["record"].get("narrow"))]
+    total = sum(habits["actions"] for habits in asked)
+    if not total:
+        return None
+
+    def over(name: str) -> float:
+        return sum(habits[name] * habits["actions"] for habits in asked) / total
+
+    shares = (
+        f"{100 * over('forwarded'):.1f}%",
+        f"{over('names'):.2f}",
+        f"{100 * over('reused'):.1f}%",
+    )
+    return run.name, f"{total:.0f}", *shares
 
 
 def _maybe(value: float | None, digits: int = 1) -> str:

@@ -8,6 +8,7 @@ import pytest
 from disco_rl.clients.http import Endpoint, EndpointError, JsonClient
 from disco_rl.evaluation.calls import Calls
 from disco_rl.evaluation.embedders import EndpointEmbedder, LocalEmbedder
+from disco_rl.evaluation.journal import Journal
 from disco_rl.evaluation.methods.chain_of_agents import ChainOfAgents
 from disco_rl.evaluation.methods.full_context import FullContext
 from disco_rl.evaluation.methods.prompts import render
@@ -106,15 +107,17 @@ async def test_the_options_are_shown_but_not_searched_for() -> None:
 async def test_embeddings_are_normalised_in_order_and_paid_for_once(tmp_path) -> None:
     rows = [{"index": 1, "embedding": [0, 2]}, {"index": 0, "embedding": [3, 4]}]
     reply = status(200, {"data": rows, "usage": {"prompt_tokens": 7}})
-    calls = Calls("item", {})
+    journal = tmp_path / "item.jsonl"
     async with serve(reply) as server, JsonClient(Endpoint(server.url, "e")) as client:
         embedder = EndpointEmbedder(client, cache=tmp_path)
-        for _ in range(2):
+        # The item that pays, the same one resumed, and another one on the same context.
+        for path, paid in ((journal, (1, 7)), (journal, (1, 7)), (None, (0, 0))):
+            calls = Calls("item", {}, journal=Journal(path))
             vectors = await embedder.embed(["a", "b"], calls)
             assert vectors == pytest.approx(np.array([[0.6, 0.8], [0, 1]]))
+            spent = calls.ledger.of("embedder")
+            assert (spent.calls, spent.prompt) == paid
         assert len(server.bodies) == 1 and server.bodies[0]["input"] == ["a", "b"]
-        spent = calls.ledger.of("embedder")
-        assert (spent.calls, spent.prompt) == (1, 7)
         with pytest.raises(EndpointError, match="3 texts but 2 vectors"):
             await embedder.embed(["a", "b", "c"], calls)
 

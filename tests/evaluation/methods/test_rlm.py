@@ -31,7 +31,7 @@ async def test_it_searches_asks_sub_models_and_ends_when_ready() -> None:
             "sub: " + prompt[:3]
             if "Question" not in prompt and "Turn" not in prompt
             else next(turns)
-        )  # noqa: E501
+        )
 
     async with bench(say) as b:
         attempt = await Rlm().run(TASK, document(CONTEXT), b.calls)

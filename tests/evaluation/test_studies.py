@@ -1,0 +1,85 @@
+"""The studies' configs compose, and the flat-length study works at a small size."""
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import yaml
+
+from disco_rl.config import compose
+from disco_rl.evaluation.runner import read_results
+
+RECIPES = Path(__file__).resolve().parents[2] / "recipes"
+
+
+def load(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"recipe_{path.parent.name}", path)
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+STUDY = load(RECIPES / "evaluation" / "study.py")
+STUDIES = yaml.safe_load(STUDY.STUDIES.read_text())
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_every_run_of_a_study_composes(name: str) -> None:
+    study = STUDIES[name]
+    given = [f"{key}=x" for key in [*study["needs"], *study.get("files", ())]]
+    planned = list(STUDY.runs(study, given))
+    size = 1
+    for axis in study["axes"].values():
+        size *= len(axis)
+    assert len({run for run, _ in planned}) == size >= 2
+    composed = [compose(overrides, name="eval") for _, overrides in (planned[0], planned[-1])]
+    # The runs differ in what they are named for.
+    assert composed[0] != composed[1]
+    assert study["shows"]
+    with pytest.raises(ValueError, match="give .*="):
+        list(STUDY.runs(study, []))
+
+
+def test_the_flat_study_measures_grounding_at_each_length(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setenv("DISCO_CACHE", str(tmp_path / "cache"))
+    study = load(RECIPES / "flat_length" / "study.py")
+    paragraphs = [
+        {"idx": i, "title": f"Town {i}", "paragraph_text": f"Town {i} lies on the river R{i}."}
+        for i in range(20)
+    ]
+    records = []
+    for i in (3, 7):
+        own = [{**p, "is_supporting": p["idx"] in (i, i + 1)} for p in paragraphs[i - 1 : i + 3]]
+        for at, p in enumerate(own):
+            p["idx"] = at
+        records.append(
+            {
+                "id": f"2hop__{i}_{i + 1}", "question": f"What river is beside Town {i}?",
+                "answer": f"R{i + 1}", "answer_aliases": [], "answerable": True,
+                "paragraphs": own,
+                "question_decomposition": [
+                    {
+                        "id": k, "question": f"Town {j} >> lies on the river", "answer": f"R{j}",
+                        "paragraph_support_idx": at,
+                    }
+                    for k, (j, at) in enumerate(((i, 1), (i + 1, 2)))
+                ],
+            }
+        )  # fmt: skip
+    source = tmp_path / "musique.json"
+    source.write_text(json.dumps(records))
+    command = [
+        "musique", f"source={source}", f"out={tmp_path / 'run'}", "lengths=80,200", "n=2"
+    ]  # fmt: skip
+    study.main(command)
+    results = read_results(tmp_path / "run")
+    assert [r["group"] for r in results] == ["80", "80", "200", "200"]
+    assert [r["scores"]["official"] for r in results] == [1.0] * 4
+    assert all(r["grounding"] > 0.5 for r in results)
+    study.main(command)  # again: nothing is run anew
+    assert read_results(tmp_path / "run") == results
