@@ -209,5 +209,5 @@ def _ray(work: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
 
 
 @lru_cache
-def _adapter(type_: Hashable) -> TypeAdapter[Any]:
+def _adapter(type_: Any) -> TypeAdapter[Any]:
     return TypeAdapter(type_)

@@ -54,7 +54,8 @@ async def build_setup(
     for role, model in config["models"].items():
         prices[role] = Price(**(model.get("price") or {}))
         if model.get("url") and role != "embedder":
-            client = await stack.enter_async_context(ChatClient(endpoint(model)))
+            client = ChatClient(endpoint(model))
+            await stack.enter_async_context(client)
             models[role] = ChatModel(client, request(model), model.get("thinking_tokens") or 0)
     tokenizer = load_tokenizer(config["tokenizer"])
     method = await build_method(config, tokenizer, folder, stack, driver)

@@ -1,7 +1,7 @@
 """The model calls of one item: counted by role, in turn, and never paid for twice."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -38,9 +38,11 @@ class Calls:
         self.journal = journal or Journal(None)
         self._models = models
 
-    async def ask(self, role: str, prompt: str | list[Message], *, max_tokens: int) -> str:
+    async def ask(self, role: str, prompt: str | Sequence[Message], *, max_tokens: int) -> str:
         """The reply without its thinking; empty where it only thought. Raises `ModelError`."""
-        messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+        messages: list[Any] = (
+            [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
+        )
         reply = await self._complete(role, messages, max_tokens)
         return (strip_thinking(reply.text) or "").strip()
 

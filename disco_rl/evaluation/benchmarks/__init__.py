@@ -25,7 +25,7 @@ def load_benchmark(config: Mapping[str, Any], tokenizer: Tokenizer) -> list[Item
     Raises `ValueError` for an unknown kind or argument, a bad source, no items, or an id twice.
     """
     given = {key: value for key, value in config.items() if key not in ("kind", "limit")}
-    kind = config.get("kind")
+    kind = str(config.get("kind"))
     try:
         if kind == "ruler_qa":
             found = ruler_qa(tokenizer, **given)
@@ -36,7 +36,7 @@ def load_benchmark(config: Mapping[str, Any], tokenizer: Tokenizer) -> list[Item
             raise ValueError(f"benchmark.kind is {kind!r}; choose from {known}")
     except TypeError as error:  # an argument too many or too few
         raise ValueError(f"benchmark ({kind}): {error}") from error
-    items = []
+    items: list[Item] = []
     for item in found:
         if config.get("limit") is not None and len(items) >= config["limit"]:
             break

@@ -80,8 +80,10 @@ def serve(source, sink, limit):
         except BaseException:  # SystemExit too: the session goes on
             out.write(traceback.format_exc(limit=-4))
         state = space.get("answer")
-        ready = isinstance(state, dict) and bool(state.get("ready"))
-        send({"output": out.text(), "answer": str(state.get("content", "")) if ready else None})
+        answer = None
+        if isinstance(state, dict) and state.get("ready"):
+            answer = str(state.get("content", ""))
+        send({"output": out.text(), "answer": answer})
 
 
 if __name__ == "__main__":
