@@ -71,8 +71,7 @@ def run_lines(
                 counts.update(count(json.loads(line)))
             done += 1
             progress(done)
-    manifest = {
-        "settings": dict(settings),
+    manifest |= {
         "complete": True,
         "lines": done,
         "sha256": digest.hexdigest(),
