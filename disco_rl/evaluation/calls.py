@@ -1,7 +1,7 @@
 """The model calls of one item: counted by role, in turn, and never paid for twice."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -38,19 +38,22 @@ class Calls:
         self.journal = journal or Journal(None)
         self._models = models
 
-    async def ask(self, role: str, prompt: str | list[Message], *, max_tokens: int) -> str:
+    async def ask(self, role: str, prompt: str | Sequence[Message], *, max_tokens: int) -> str:
         """The reply without its thinking; empty where it only thought. Raises `ModelError`."""
-        messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+        messages: Sequence[Message] = (
+            [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+        )
         reply = await self._complete(role, messages, max_tokens)
         return (strip_thinking(reply.text) or "").strip()
 
-    async def _complete(self, role: str, messages: list[Any], max_tokens: int) -> ChatReply:
+    async def _complete(self, role: str, messages: Sequence[Message], max_tokens: int) -> ChatReply:
         model = self._models.get(role)
         if model is None:
             raise ModelError(f"this method needs a {role}; set models.{role}.url and .model")
         limit = max_tokens + model.thinking_tokens
         spent = self.ledger.of(role)
-        key = self.journal.key(role, model.client.endpoint.model, messages, limit, model.sampling)
+        sent = [dict(message) for message in messages]
+        key = self.journal.key(role, model.client.endpoint.model, sent, limit, dict(model.sampling))
         kept = self.journal.get(key)
         if kept is None:
             async with self.gate.turn(self.owner):
