@@ -28,7 +28,7 @@ from disco_rl.evaluation.tokens import Tokenizer, load_tokenizer
 from disco_rl.prompts import load_prompts
 from disco_rl.rewards import build_judge
 
-METHODS: Mapping[str, type] = {
+METHODS: Mapping[str, Any] = {
     "full_context": FullContext,
     "rag": Rag,
     "chain_of_agents": ChainOfAgents,

@@ -40,19 +40,20 @@ class Calls:
 
     async def ask(self, role: str, prompt: str | Sequence[Message], *, max_tokens: int) -> str:
         """The reply without its thinking; empty where it only thought. Raises `ModelError`."""
-        messages: list[Any] = (
-            [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
+        messages: Sequence[Message] = (
+            [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
         )
         reply = await self._complete(role, messages, max_tokens)
         return (strip_thinking(reply.text) or "").strip()
 
-    async def _complete(self, role: str, messages: list[Any], max_tokens: int) -> ChatReply:
+    async def _complete(self, role: str, messages: Sequence[Message], max_tokens: int) -> ChatReply:
         model = self._models.get(role)
         if model is None:
             raise ModelError(f"this method needs a {role}; set models.{role}.url and .model")
         limit = max_tokens + model.thinking_tokens
         spent = self.ledger.of(role)
-        key = self.journal.key(role, model.client.endpoint.model, messages, limit, model.sampling)
+        sent = [dict(message) for message in messages]
+        key = self.journal.key(role, model.client.endpoint.model, sent, limit, dict(model.sampling))
         kept = self.journal.get(key)
         if kept is None:
             async with self.gate.turn(self.owner):

@@ -17,40 +17,43 @@ import statistics
 import string
 import sys
 import traceback
+from collections.abc import Iterable
+from typing import Any, BinaryIO, NoReturn
 
 
 class _Output(io.TextIOBase):
     """What is printed, up to a limit; the rest is counted, not kept."""
 
-    def __init__(self, limit):
-        self.limit, self.parts, self.size = limit, [], 0
+    def __init__(self, limit: int):
+        self.limit, self.size = limit, 0
+        self.parts: list[str] = []
 
-    def writable(self):
+    def writable(self) -> bool:
         return True
 
-    def write(self, text):
+    def write(self, text: str) -> int:
         if self.size < self.limit:
             self.parts.append(text[: self.limit - self.size])
         self.size += len(text)
         return len(text)
 
-    def text(self):
+    def text(self) -> str:
         lost = self.size - self.limit
         return "".join(self.parts) + (f"\n[{lost} more characters were cut]" if lost > 0 else "")
 
 
-def serve(source, sink, limit):
-    def send(message):
+def serve(source: BinaryIO, sink: BinaryIO, limit: int) -> NoReturn:
+    def send(message: dict[str, Any]) -> None:
         sink.write(json.dumps(message).encode() + b"\n")
         sink.flush()
 
-    def receive():
+    def receive() -> Any:
         line = source.readline()
         if not line:
             os._exit(0)  # nobody is listening any more
         return json.loads(line)
 
-    def llm_query_batched(prompts):
+    def llm_query_batched(prompts: Iterable[Any]) -> list[str]:
         prompts = [str(prompt) for prompt in prompts]
         send({"ask": prompts})
         reply = receive()
@@ -58,10 +61,10 @@ def serve(source, sink, limit):
             raise RuntimeError(reply["error"])
         return reply["replies"]
 
-    def llm_query(prompt):
+    def llm_query(prompt: Any) -> str:
         return llm_query_batched([prompt])[0]
 
-    space = {
+    space: dict[str, Any] = {
         "__name__": "__main__",
         "context": receive()["context"],
         "answer": {"content": "", "ready": False},
@@ -74,7 +77,7 @@ def serve(source, sink, limit):
     while True:
         code = receive()["code"]
         out = _Output(limit)
-        sys.stdout = sys.stderr = out
+        sys.stdout = sys.stderr = out  # type: ignore[assignment]
         try:
             exec(compile(code, "<repl>", "exec"), space)
         except BaseException:  # SystemExit too: the session goes on
