@@ -126,4 +126,3 @@ def _endpoints(config: "DictConfig") -> Iterator[tuple[str, str | None, str | No
         if fallback := part.get("fallback_url"):
             other = os.environ.get(str(part.get("fallback_api_key_env") or ""))
             yield role, fallback, part.get("fallback_model") or part.model, other
-

@@ -27,7 +27,11 @@ def passed_by_verl() -> set[str]:
         if not isinstance(node, ast.Assign):
             continue
         target = node.targets[0]
-        if isinstance(target, ast.Name) and target.id == "args" and isinstance(node.value, ast.Dict):
+        if (
+            isinstance(target, ast.Name)
+            and target.id == "args"
+            and isinstance(node.value, ast.Dict)
+        ):
             found |= {key.value for key in node.value.keys if isinstance(key, ast.Constant)}
         if isinstance(target, ast.Subscript) and ast.unparse(target.value) == "args":
             found |= {ast.literal_eval(target.slice)}
@@ -37,7 +41,7 @@ def passed_by_verl() -> set[str]:
 def test_the_list_is_of_the_pinned_version() -> None:
     lock = (ROOT / "constraints" / "gpu.txt").read_text(encoding="utf-8")
     assert HEADER.removeprefix("# ") in lock.splitlines(), "run scripts/sglang_arguments.py"
-    assert len(NAMES) > 500 and NAMES == sorted(set(NAMES))
+    assert len(NAMES) > 500 and sorted(set(NAMES)) == NAMES
 
 
 def test_verl_passes_arguments_that_there_are() -> None:
@@ -60,7 +64,7 @@ def test_launch_files_use_flags_that_there_are(file: str) -> None:
         containers = [
             container
             for document in yaml.safe_load_all(text)
-            if document["kind"] == "Deployment"
+            if document["kind"] in ("Deployment", "StatefulSet")
             for container in document["spec"]["template"]["spec"]["containers"]
         ]
         text = " ".join(word for container in containers for word in container["args"])
