@@ -145,6 +145,20 @@ def model(config: "DictConfig") -> Iterator[Finding]:
         yield Finding(Level.OK, "model", path)
 
 
+def template(config: "DictConfig") -> Iterator[Finding]:
+    """The Driver's tokenizer and chat template give the trainer the tokens that are sampled from."""
+    from disco_rl.trainer.parity import template_problems
+
+    path = str(config.actor_rollout_ref.model.path)
+    kwargs = dict(config.data.get("apply_chat_template_kwargs") or {})
+    problems = template_problems(path, kwargs)
+    remedy = "use the model's own tokenizer files, unedited, and a template that takes these keys"
+    for problem in problems:
+        yield Finding(Level.FAIL, "template", f"{path}: {problem}", remedy)
+    if not problems:
+        yield Finding(Level.OK, "template", f"{path} with {kwargs}: text and tokens agree")
+
+
 def data(config: "DictConfig", *, limit: int = 200) -> Iterator[Finding]:
     """Rows and store belong together: each row's context is there, its shards, its evidence."""
     from disco_rl.commands.train import paths

@@ -3,6 +3,7 @@
 Overrides choose what is checked, as for `disco-rl train`:
   disco-rl doctor
   disco-rl doctor data=musique actor_rollout_ref.model.path=DIR
+  disco-rl doctor experiment=qwen3_8b worker.url=URL judge.url=URL
 """
 
 import argparse
@@ -46,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
 
 def findings(overrides: list[str], *, imports: bool = True) -> "Iterator[Finding]":
     """All checks in order. One that breaks is a failed check, never a crash."""
-    from disco_rl.commands import checks
+    from disco_rl.commands import checks, cluster_checks
     from disco_rl.config import ConfigError, compose
 
     yield from _guarded("python", checks.python)
@@ -61,6 +62,13 @@ def findings(overrides: list[str], *, imports: bool = True) -> "Iterator[Finding
         yield checks.Finding(checks.Level.FAIL, "config", str(error), "correct the override")
         return
     yield from _guarded("model", lambda: checks.model(config))
+    if imports:
+        yield from _guarded("template", lambda: checks.template(config))
+    yield from _guarded("endpoints", lambda: cluster_checks.endpoints(config))
+    if config.trainer.device != "cpu":
+        yield from _guarded("GPUs", lambda: cluster_checks.gpus(config))
+        yield from _guarded("disk", lambda: cluster_checks.disk(config))
+        yield from _guarded("ports", lambda: cluster_checks.ports(config))
     yield from _guarded("data", lambda: checks.data(config))
     yield from _guarded("reward", lambda: checks.reward(config))
 
