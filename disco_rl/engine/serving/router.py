@@ -143,7 +143,8 @@ class Router(Generic[Q, R]):
         if not self._policy.affinity:
             self._asked += 1
             shard = str(self._asked)
-        up = [m for m in self._ranked(shard) if m.up]
+        ranked = self._ranked(shard)
+        up = [m for m in ranked if m.up] or ranked  # all may be ejected while a call is served
         return next((m for m in up if m.name not in tried), up[0])
 
     async def _hedge(self, member: Member, call: _Call) -> R:
@@ -157,7 +158,7 @@ class Router(Generic[Q, R]):
                 self._health.lagged(member)
                 other = self._choose(call.shard, {member.name})
                 most = max(1.0, self._policy.hedge_share * self._under_way)
-                if other is not member and self._hedged < most:
+                if other.up and other is not member and self._hedged < most:
                     hedged = True
                     self._hedged += 1
                     call.receipt.hedges += 1

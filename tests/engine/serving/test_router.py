@@ -65,18 +65,18 @@ def test_an_endpoint_more_or_less_moves_only_its_own_shards() -> None:
 
 
 class Scripted:
-    """A server that fails as told, in order, and then serves in a second."""
+    """A server that fails as told, in order, and then serves in `seconds`."""
 
     def __init__(self, name: str, *failures: ModelError | None):
         self.name, self.failures, self.asked = name, list(failures), 0
-        self.well = True
+        self.well, self.seconds = True, 1.0
 
     async def ask(self, request: str, seconds: float) -> str:
         self.asked += 1
         failure = self.failures.pop(0) if self.failures else None
         if failure:
             raise failure
-        await asyncio.sleep(1.0)
+        await asyncio.sleep(self.seconds)
         return f"{request} by {self.name}"
 
     async def healthy(self) -> bool:
@@ -229,6 +229,27 @@ def test_an_endpoint_that_slows_down_is_left_alone_for_a_while() -> None:
 
     before, during = run(main())
     assert during < 3.5 * before  # a third of the calls, each ten times slower, would be 10
+
+
+def test_a_call_that_lags_while_all_are_down_waits_for_its_own_reply() -> None:
+    async def main() -> tuple[str, Receipt, list[int]]:
+        pool = [Scripted("a"), Scripted("b")]
+        router = Router(pool, ServingPolicy(hedge_s=5.0))
+        home = next(s for s in pool if s.name == ordered(router)[0])
+        home.seconds = 20.0
+        call = asyncio.ensure_future(router.ask("x", 1, "q"))
+        await asyncio.sleep(1.0)
+        for server, member in zip(pool, router._members, strict=True):
+            server.well = False
+            for _ in range(3):
+                router._health.failed(member, "connection refused")
+        reply, receipt = await call
+        await router.close()
+        return reply, receipt, [server.asked for server in pool if server is not home]
+
+    reply, receipt, elsewhere = run(main())
+    assert reply.startswith("q by") and receipt.served_s == 20.0
+    assert (receipt.hedges, elsewhere) == (0, [0])  # nobody is there to ask
 
 
 def test_where_all_are_slow_none_is_ejected(caplog: pytest.LogCaptureFixture) -> None:
