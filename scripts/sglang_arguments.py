@@ -2,8 +2,8 @@
 
   python scripts/sglang_arguments.py
 
-Downloads its wheel without what it needs (8 MB) and reads `srt/server_args.py` with `ast`: importing
-it wants CUDA libraries. tests/trainer/test_sglang_arguments.py reads the list.
+Downloads its wheel without what it needs (8 MB) and reads `srt/server_args.py` with `ast`:
+importing it wants CUDA libraries. tests/trainer/test_sglang_arguments.py reads the list.
 """
 
 import ast
@@ -31,8 +31,11 @@ def source(version: str, folder: Path) -> str:
     """Text of `server_args.py` in the wheel of `version`, downloaded to `folder`."""
     wheel = ["--only-binary=:all:", "--python-version=3.11", f"--dest={folder}"]
     subprocess.run(
-        [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", *wheel]
-        + [f"sglang=={version}"],
+        [
+            *(sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"),
+            *wheel,
+            f"sglang=={version}",
+        ],
         check=True,
     )
     with zipfile.ZipFile(next(folder.glob("*.whl"))) as files:

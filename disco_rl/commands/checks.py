@@ -146,7 +146,7 @@ def model(config: "DictConfig") -> Iterator[Finding]:
 
 
 def template(config: "DictConfig") -> Iterator[Finding]:
-    """The Driver's tokenizer and chat template give the trainer the tokens that are sampled from."""
+    """Tokenizer and chat template give the trainer the very tokens that are sampled from."""
     from disco_rl.trainer.parity import template_problems
 
     path = str(config.actor_rollout_ref.model.path)

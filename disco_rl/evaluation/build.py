@@ -122,6 +122,8 @@ async def _disco_parts(
     settings = dict(config["worker"])
     bounds = ("max_concurrency", "max_findings")
     kept = {key: settings.pop(key) for key in bounds if key in settings}
+    if settings.get("kind") == "chat":
+        settings["cache_mb"] = 0  # what a method costs mustn't depend on what earlier runs kept
     worker = build_worker(settings)
     if hasattr(worker, "close"):
         stack.push_async_callback(worker.close)

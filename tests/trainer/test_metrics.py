@@ -134,7 +134,7 @@ def test_means_are_over_trajectories_not_rows() -> None:
 
 
 def test_reading_is_computed_tokens_over_those_of_distinct_shards() -> None:
-    one = TrajectoryFacts.of(TRAJECTORY, PARTS, 1.0, None)
+    one = TrajectoryFacts.of(TRAJECTORY, scored(1.0))
     metrics = summarise([one, replace(one, shards={2: 50, 3: 100})], "train")
     assert metrics["disco/train/worker_computed_tokens"] == 600
     assert metrics["disco/train/worker_shard_tokens"] == 250

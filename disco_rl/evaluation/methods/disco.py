@@ -149,7 +149,7 @@ class CountedWorker:
                     raise
                 seconds = time.perf_counter() - began
             calls.journal.keep(key, asdict(scan) | {"seconds": seconds})
-        spent.calls += 1
+        spent.calls += not scan.memo_hit
         spent.prompt += scan.prompt_tokens
         spent.cached += scan.cached_tokens
         spent.output += scan.output_tokens
