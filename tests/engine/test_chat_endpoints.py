@@ -134,6 +134,21 @@ async def test_a_reply_of_no_use_is_billed_and_is_the_workers_doing() -> None:
     assert isinstance(BadReplyError(""), ModelError)
 
 
+@pytest.mark.parametrize("bad", ["I think so", "", '{"found": true, "quotes": [{"te'])
+async def test_a_reply_of_no_use_is_not_remembered(bad: str, tmp_path: Path) -> None:
+    settings = {"cache_mb": 8, "cache_dir": str(tmp_path)}
+    async with serve(says(bad), NOTHING) as server:
+        worker: Any = build_worker(config(server.url, **settings))
+        with pytest.raises(BadReplyError):
+            await worker.scan("Find it.", CONTEXT, 0)
+        await worker.close()
+        again: Any = build_worker(config(server.url, **settings))
+        assert (await again.scan("Find it.", CONTEXT, 0)).quotes == ()
+        assert (await again.scan("Find it.", CONTEXT, 0)).memo_hit
+        await again.close()
+    assert len(server.bodies) == 2
+
+
 async def test_a_refusal_is_not_retried_and_counts_as_lost() -> None:
     refusal = status(400, {"error": {"message": "maximum context length is 2048"}})
     async with serve(refusal) as one, serve(refusal) as two:

@@ -119,7 +119,7 @@ class ChatWorker:
         size = config.cache_mb * 2**20
         disk = DiskCache(root / "replies.sqlite", size) if size and config.memo else None
         whole = Text[Any](
-            lambda reply: None if reply.finish == "length" else reply.text,
+            lambda reply: reply.text if self._usable(reply) else None,
             lambda text: ChatReply(text, "stop", Usage()),
         )
         self._calls = Calls(self.router, whole, config.memo, disk)
@@ -175,6 +175,14 @@ class ChatWorker:
 
     async def close(self) -> None:
         await self._calls.close()
+
+    def _usable(self, reply: Any) -> bool:
+        """Whether it's worth keeping: a reply of no use is asked for again."""
+        try:
+            self._parse(reply.text)
+        except BadReplyError:
+            return False
+        return bool(reply.finish == "stop")
 
     def _parse(self, reply: str, spent: Scan = Scan(())) -> list[str]:
         """The distinct quotes of a reply, in order; [] only where it says that nothing is found."""
