@@ -8,14 +8,13 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
 from _bench_overhead import context
 
 from disco_rl.core.trajectory import WorkerUsage
-from disco_rl.engine.protocols import Scan
+from disco_rl.engine.protocols import ModelError, Scan
 from disco_rl.engine.workers import build_worker
 
 PHASES = ("before", "during", "after")
@@ -38,6 +37,11 @@ class Stub:
         request = urllib.request.Request(address, body, {"Content-Type": "application/json"})
         urllib.request.urlopen(request, timeout=30).close()
 
+    def requests(self) -> int:
+        address = self.url.removesuffix("/v1") + "/counts"
+        with urllib.request.urlopen(address, timeout=30) as reply:
+            return int(json.load(reply)["requests"])
+
     def kill(self) -> None:
         self._process.kill()
         self._process.wait()
@@ -59,23 +63,27 @@ async def soak(args: Any) -> None:
     }
     worker: Any = build_worker(settings)
     done: dict[str, list[tuple[float, Scan]]] = {phase: [] for phase in PHASES}
-    answers: Counter[str] = Counter()
+    requests = lost = 0  # requests: as the stubs count them
     asked, phase, stop, wrong = 0, "before", False, 0
 
     async def client() -> None:
-        nonlocal asked, wrong
+        nonlocal asked, wrong, lost
         while not stop:
             number, asked = asked, asked + 1
             began = time.perf_counter()
-            scan = await worker.scan(f"Find {number}.", document, number % args.shards)
+            try:
+                scan = await worker.scan(f"Find {number}.", document, number % args.shards)
+            except ModelError:
+                lost += 1
+                continue
             done[phase].append((time.perf_counter() - began, scan))
-            answers[f"{number}"] += 1
             wrong += [quote.text for quote in scan.quotes] != [f"Find {number}."]
 
     clients = [asyncio.ensure_future(client()) for _ in range(args.clients)]
     try:
         await asyncio.sleep(args.seconds)
         phase = "during"
+        requests += stubs[0].requests()  # its count dies with it
         stubs[0].kill()
         stubs[1].slow(args.delay * 10)
         await asyncio.sleep(args.seconds)
@@ -86,6 +94,7 @@ async def soak(args: Any) -> None:
         await asyncio.sleep(args.seconds)
         stop = True
         await asyncio.gather(*clients)
+        requests += sum(stub.requests() for stub in stubs)
     finally:
         for task in clients:
             task.cancel()
@@ -94,7 +103,9 @@ async def soak(args: Any) -> None:
             stub.kill()
     seconds = {"before": args.seconds, "during": args.seconds + 5.0, "after": args.seconds}
     result = {name: _figures(done[name], seconds[name]) for name in PHASES}
-    lost, doubled = asked - len(answers), sum(answers.values()) - len(answers)
+    # A lost call's retries aren't known: where calls were lost this is an upper bound.
+    again = sum(result[name]["retries"] + result[name]["hedges"] for name in PHASES)
+    doubled = max(0, requests - asked - int(again))
     print(json.dumps({**result, "lost": lost, "doubled": doubled, "wrong": wrong}, indent=2))
 
 

@@ -45,7 +45,8 @@ class ChatClient(JsonClient):
     ) -> ChatReply:
         """One reply. `sampling` goes into the request as it is; `schema` constrains decoding.
 
-        With `seconds` there is one try of at most so long, else as many as the endpoint allows.
+        With `seconds` there is one try of at most so long, else as many as the endpoint allows. A
+        reply that was broken off (aborted, filtered, no reason given) is a failed try.
         Raises `EndpointError`.
         """
         body: dict[str, Any] = {
@@ -76,6 +77,25 @@ class ChatClient(JsonClient):
                 retryable=False,
             ) from error
         return ChatReply(text if isinstance(text, str) else "", finish, usage_of(reply))
+
+    async def attempt(self, url: str, body: Mapping[str, Any], seconds: float) -> dict[str, Any]:
+        """As of any endpoint; a reply that something else than its end or the limit ended isn't
+        one, and may be whole the next time."""
+        reply = await super().attempt(url, body, seconds)
+        choices = reply.get("choices")
+        choice = choices[0] if isinstance(choices, list) and choices else None
+        finish = choice.get("finish_reason") if isinstance(choice, dict) else "stop"
+        if finish not in ("stop", "length"):
+            error = EndpointError(
+                self.endpoint.name,
+                200,
+                f"the reply ended by finish_reason={finish!r}, not by stop or length",
+                "check the server's log for aborted requests, or its content filter",
+                retryable=True,
+            )
+            error.busy = True  # one reply was broken off: no sign that the endpoint is down
+            raise error
+        return reply
 
 
 def usage_of(reply: Mapping[str, Any]) -> Usage:

@@ -1,5 +1,6 @@
 """Embeddings from an OpenAI-compatible endpoint, for the dense retriever."""
 
+import http.client
 import json
 import time
 import urllib.error
@@ -50,7 +51,7 @@ class EndpointEncoder:
                 if error.code not in _RETRIED:
                     move = "check the model's name, and that it is served for embeddings"
                     raise EndpointError(point.name, status, reason, move, False) from error
-            except (OSError, ValueError, KeyError, TypeError) as error:
+            except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError) as error:
                 reason, status = f"{type(error).__name__}: {error}", None
             wait = min(point.backoff_s * 2 ** (attempt - 1), point.max_backoff_s)
             if attempt == point.max_attempts or time.monotonic() + wait > end:

@@ -85,6 +85,7 @@ class WorkerUsage:
 
     failures: calls without a usable reply; `lost` of these because a server failed or refused,
         which is not the Worker's doing: such a trajectory is not scored
+    cancelled: calls under way, or waiting for the pool's turn, when the episode ended
     memo_hits: calls answered by an identical one, at no cost
     prompt_tokens, cached_tokens, output_tokens: as servers report them, 0 for a retriever;
         `prompt_tokens - cached_tokens` were computed
@@ -97,6 +98,7 @@ class WorkerUsage:
     calls: int = 0
     failures: int = 0
     lost: int = 0
+    cancelled: int = 0
     memo_hits: int = 0
     prompt_tokens: int = 0
     cached_tokens: int = 0

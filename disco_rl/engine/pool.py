@@ -108,6 +108,15 @@ class WorkerPool:
     async def _scan(
         self, action: NarrowAction, context: Context, shard: int, usage: WorkerUsage, name: str
     ) -> Scan | ModelError:
+        try:
+            return await self._scan_in_turn(action, context, shard, usage, name)
+        except asyncio.CancelledError:
+            usage.cancelled += 1
+            raise
+
+    async def _scan_in_turn(
+        self, action: NarrowAction, context: Context, shard: int, usage: WorkerUsage, name: str
+    ) -> Scan | ModelError:
         async with self._slots:
             began = time.perf_counter()
             usage.calls += 1

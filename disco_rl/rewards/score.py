@@ -23,9 +23,9 @@ async def score(
 ) -> RewardParts:
     """The three parts of the reward (paper, equation 7; the details are in each part's module).
 
-    A trajectory that infrastructure stopped (`StopReason.ERROR`), or that lost Worker calls to it,
-    fails in every part. Any other
-    one is the Driver's doing: with no answer, accuracy and evidence are 0; with an answer it is
+    A trajectory that infrastructure stopped (`StopReason.ERROR`), that lost Worker calls to it, or
+    whose deadline passed without an answer while Workers had yet to reply, fails in every part. Any
+    other one is the Driver's doing: with no answer, accuracy and evidence are 0; with an answer it is
     scored even where the deadline or a limit ended it. A judge that breaks fails its part. Never
     raises for a bad trajectory; `RewardWeights.total` sums the parts. Evidence counts by shard, or,
     with `spans_in` (the context's shards), by span.
@@ -36,6 +36,9 @@ async def score(
         return RewardParts.failed(f"{trajectory.workers.lost} Worker calls failed at the servers")
     form = format_share(trajectory.calls, strict=strict_format)
     answer = said(trajectory.answer or "")
+    waiting = trajectory.workers.cancelled
+    if not answer and waiting and trajectory.stop is StopReason.DEADLINE:
+        return RewardParts.failed(f"the deadline passed while {waiting} Worker calls had no reply")
     if not answer:
         no_gold = Abstention("the sample names no gold hop")
         return RewardParts(Value(0.0), form, Value(0.0) if sample.hops else no_gold)

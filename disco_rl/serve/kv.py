@@ -1,10 +1,12 @@
 """How many tokens of shards a pool's caches hold together."""
 
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+_LOG = logging.getLogger(__name__)
 _BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 
@@ -35,6 +37,10 @@ def pool_tokens(reports: Sequence[int | None], model_path: str, host_cache_gb: i
         file = Path(model_path) / "config.json"
         if not file.is_file():  # a hub name
             return None
-        each = bytes_per_token(json.loads(file.read_text(encoding="utf-8")))
+        try:
+            each = bytes_per_token(json.loads(file.read_text(encoding="utf-8")))
+        except (ValueError, TypeError) as error:  # such as a config nested in `text_config`
+            _LOG.warning("what the host caches hold isn't known: %s: %s", file, error)
+            return None
         host = host_cache_gb * 10**9 // each * len(known)
     return sum(known) + host

@@ -70,8 +70,8 @@ class Supervisor:
     _children: list[_Child] = field(default_factory=list, init=False)
 
     async def run(self, on_ready: Callable[[], Awaitable[object]], stop: asyncio.Event) -> None:
-        """Until `stop` is set. Raises `ServeError` for a server that doesn't start, or dies too
-        often; then, as always, all are stopped first."""
+        """Until `stop` is set. Raises `ServeError` for a server that doesn't start, or once every one
+        has died too often; one that did alone is given up. All are stopped first, as always."""
         self._children = [_Child(s, self.logs / f"{s.name}.log") for s in self.servers]
         stopped = asyncio.ensure_future(stop.wait())
         work = asyncio.ensure_future(self._watch(on_ready))
@@ -92,12 +92,18 @@ class Supervisor:
         await on_ready()
         while True:
             await asyncio.sleep(_POLL_S)
-            for child in self._children:
+            for child in list(self._children):
                 code = child.ended()
                 if code is None:
                     continue
                 if child.restarts >= self.restarts:
-                    raise child.error(f"ended with {code} after {child.restarts} restarts")
+                    given_up = child.error(f"ended with {code} after {child.restarts} restarts")
+                    child.signal(signal.SIGKILL)
+                    self._children.remove(child)
+                    if not self._children:
+                        raise given_up
+                    _LOG.error("%s; going on with %d others", given_up, len(self._children))
+                    continue
                 child.restarts += 1
                 _LOG.warning("%s ended with %s: starting it again", child.server.name, code)
                 child.signal(signal.SIGKILL)  # what it may have left behind

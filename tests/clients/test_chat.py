@@ -1,4 +1,5 @@
 import time
+from typing import Any
 
 import pytest
 
@@ -58,6 +59,17 @@ async def test_a_passing_failure_is_tried_again(failure: object) -> None:
     ):
         assert (await client.complete(ASK, max_tokens=7)).text == "Oslo"
     assert len(server.bodies) == 2
+
+
+@pytest.mark.parametrize("finish", ["abort", "content_filter", None])
+async def test_a_reply_that_was_broken_off_is_tried_again(finish: Any) -> None:
+    broken = says("Os", finish)
+    async with serve(broken, says("Oslo")) as server, ChatClient(endpoint(server.url)) as client:
+        assert (await client.complete(ASK, max_tokens=7)).text == "Oslo"
+    async with serve(broken) as server, ChatClient(endpoint(server.url)) as client:
+        with pytest.raises(EndpointError, match=f"finish_reason={finish!r}") as caught:
+            await client.complete(ASK, max_tokens=7, seconds=2.0)
+    assert caught.value.retryable and caught.value.busy and len(server.bodies) == 1
 
 
 async def test_the_same_connection_serves_all_calls() -> None:

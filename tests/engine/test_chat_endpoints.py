@@ -134,6 +134,40 @@ async def test_a_reply_of_no_use_is_billed_and_is_the_workers_doing() -> None:
     assert isinstance(BadReplyError(""), ModelError)
 
 
+async def test_each_process_counts_on_its_part_of_the_caches() -> None:
+    urls = ("http://127.0.0.1:9/v1", "http://127.0.0.1:10/v1")
+    worker: Any = build_worker(config(*urls, kv_tokens=8000), 4)
+    lanes = [member.lane for member in worker.router._members]
+    assert [lane.kv_tokens for lane in lanes] == [1000, 1000]
+    assert await worker.kv_tokens() == 8000
+    assert [lane.kv_tokens for lane in lanes] == [1000, 1000]
+    await worker.close()
+
+
+async def test_an_endpoint_that_reports_no_cache_is_named_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    worker: Any = build_worker(config("http://127.0.0.1:9/v1"))
+    assert [await worker.kv_tokens(), await worker.kv_tokens()] == [None, None]
+    assert caplog.text.count("http://127.0.0.1:9/v1 reported no KV cache size") == 1
+    await worker.close()
+
+
+@pytest.mark.parametrize("bad", ["I think so", "", '{"found": true, "quotes": [{"te'])
+async def test_a_reply_of_no_use_is_not_remembered(bad: str, tmp_path: Path) -> None:
+    settings = {"cache_mb": 8, "cache_dir": str(tmp_path)}
+    async with serve(says(bad), NOTHING) as server:
+        worker: Any = build_worker(config(server.url, **settings))
+        with pytest.raises(BadReplyError):
+            await worker.scan("Find it.", CONTEXT, 0)
+        await worker.close()
+        again: Any = build_worker(config(server.url, **settings))
+        assert (await again.scan("Find it.", CONTEXT, 0)).quotes == ()
+        assert (await again.scan("Find it.", CONTEXT, 0)).memo_hit
+        await again.close()
+    assert len(server.bodies) == 2
+
+
 async def test_a_refusal_is_not_retried_and_counts_as_lost() -> None:
     refusal = status(400, {"error": {"message": "maximum context length is 2048"}})
     async with serve(refusal) as one, serve(refusal) as two:

@@ -66,6 +66,7 @@ def test_a_hanging_worker():
     assert worker.started == worker.ended == 3
     assert trajectory.stages[0].plan is not None
     assert trajectory.workers.calls == 3
+    assert trajectory.workers.cancelled == 2 * len(CONTEXT.shards)  # five waited for a turn
 
 
 @pytest.mark.parametrize("kind", ["plan", "synthesize", "review"])

@@ -1,5 +1,6 @@
 """The dense ranker with a served embedding model: the paper's retrieval baseline."""
 
+import http.client
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -68,6 +69,16 @@ async def test_a_refusal_is_a_gap_with_the_servers_reason(tmp_path: Path) -> Non
         output = await pool.run(NarrowAction("n", "Find the river."), context, usage)
     assert "no such model" in output.failures[0].reason and usage.lost == 1
     assert len(server.bodies) == 1
+
+
+def test_a_reply_that_breaks_off_is_the_endpoints_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    def cut(*_: object, **__: object) -> None:
+        raise http.client.IncompleteRead(b"half")
+
+    monkeypatch.setattr("urllib.request.urlopen", cut)
+    point = Endpoint("http://127.0.0.1:9/v1", "m", max_attempts=2, backoff_s=0.01)
+    with pytest.raises(EndpointError, match="IncompleteRead"):
+        EndpointEncoder(point).encode(["x"])
 
 
 def test_nobody_listens() -> None:

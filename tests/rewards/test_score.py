@@ -123,6 +123,16 @@ def test_calls_lost_to_the_servers_mask_and_a_workers_own_failures_do_not() -> N
     assert "1 Worker calls failed at the servers" in str(rate(made).failure)
 
 
+def test_a_deadline_that_workers_let_pass_masks_and_the_drivers_own_does_not() -> None:
+    made = trajectory([stage(0, None, [])], [call()], stop=StopReason.DEADLINE)
+    assert rate(made).failure is None
+    made.workers.cancelled = 2
+    assert "2 Worker calls had no reply" in str(rate(made).failure)
+    answered = trajectory(TWO_HOPS, [call()], stop=StopReason.DEADLINE)
+    answered.workers.cancelled = 2
+    assert rate(answered).failure is None
+
+
 def test_a_broken_judge_masks() -> None:
     broken = JudgeError("no verdict in 'maybe YES maybe NO'")
     for judge in (SayingJudge(broken, Verdict.YES), SayingJudge(Verdict.YES, broken)):

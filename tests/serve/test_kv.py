@@ -40,5 +40,7 @@ def test_reports_and_host_caches_add_up(tmp_path: Path) -> None:
     assert pool_tokens([100, 200], "org/model", 0) == 300
     assert pool_tokens([100, None], "org/model", 0) is None
     assert pool_tokens([100, 200], "org/model", 8) is None  # nothing known of its size
+    (tmp_path / "config.json").write_text(json.dumps({"text_config": QWEN3_4B}))
+    assert pool_tokens([100, 200], str(tmp_path), 8) is None
     (tmp_path / "config.json").write_text(json.dumps(QWEN3_4B))
     assert pool_tokens([100, 200], str(tmp_path), 8) == 300 + 2 * (8 * 10**9 // 147_456)

@@ -33,12 +33,14 @@ def build_pool(
     if "slots" in worker:
         worker["slots"] = -(-worker["slots"] // processes)
     return WorkerPool(
-        build_worker(worker), processes=processes, faults=Faults(**faults or {}), **limits
+        build_worker(worker, processes), processes=processes, faults=Faults(**faults or {}), **limits
     )
 
 
-def build_worker(config: Mapping[str, Any]) -> Worker:
+def build_worker(config: Mapping[str, Any], processes: int = 1) -> Worker:
     """The Worker of a config group: its `kind`, and the fields of that kind's config.
+
+    `processes` share its servers.
 
     Raises `ValueError` naming what is unknown or missing.
     """
@@ -58,4 +60,6 @@ def build_worker(config: Mapping[str, Any]) -> Worker:
     ]
     if missing:
         raise ValueError(f"worker ({kind}): set {', '.join('worker.' + name for name in missing)}")
+    if kind == "chat":
+        return ChatWorker(ChatWorkerConfig(**given), processes)
     return make(schema(**given))

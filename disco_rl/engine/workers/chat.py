@@ -1,6 +1,7 @@
 """The chat Worker: a small language model behind any OpenAI-compatible endpoint."""
 
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -15,6 +16,8 @@ from disco_rl.engine.serving.router import Router
 from disco_rl.engine.workers.index_store import cache_dir, digest
 from disco_rl.engine.workers.quotes import locate
 from disco_rl.prompts import load_prompts
+
+_LOG = logging.getLogger(__name__)
 
 SCHEMA: Mapping[str, Any] = {
     "type": "object",
@@ -93,7 +96,8 @@ class ChatWorkerConfig:
 class ChatWorker:
     """A `Worker` that reads a shard with a language model and quotes from it."""
 
-    def __init__(self, config: ChatWorkerConfig):
+    def __init__(self, config: ChatWorkerConfig, processes: int = 1):
+        """`processes` share the endpoints, and each has its part of their caches."""
         # aiohttp arrives with the Worker that needs it.
         from disco_rl.clients.backend import ChatBackend
         from disco_rl.clients.chat import ChatReply, Usage
@@ -111,15 +115,17 @@ class ChatWorker:
             )
             for url in config.urls
         ]
+        self._lanes = len(self.backends) * processes
+        self._told = False
         kv = config.kv_tokens
         self.router: Router[Any, Any] = Router(
-            self.backends, config.policy, kv and kv // len(self.backends)
+            self.backends, config.policy, kv and kv // self._lanes
         )
         root = Path(config.cache_dir).expanduser() if config.cache_dir else cache_dir("worker")
         size = config.cache_mb * 2**20
         disk = DiskCache(root / "replies.sqlite", size) if size and config.memo else None
         whole = Text[Any](
-            lambda reply: None if reply.finish == "length" else reply.text,
+            lambda reply: reply.text if self._usable(reply) else None,
             lambda text: ChatReply(text, "stop", Usage()),
         )
         self._calls = Calls(self.router, whole, config.memo, disk)
@@ -146,10 +152,20 @@ class ChatWorker:
             reports = [await backend.kv_tokens() for backend in self.backends]
             known = [tokens for tokens in reports if tokens]
             if len(known) < len(reports):
+                self._tell([b.name for b, n in zip(self.backends, reports, strict=True) if not n])
                 return None
             total = sum(known)
-        self.router.set_kv_tokens(total // len(self.backends))
+        self.router.set_kv_tokens(total // self._lanes)
         return total
+
+    def _tell(self, silent: list[str]) -> None:
+        if not self._told:
+            _LOG.warning(
+                "%s reported no KV cache size: for this run nothing bounds what counts as read, "
+                "and worker.overcommit has no effect; set worker.kv_tokens",
+                ", ".join(silent),
+            )
+        self._told = True
 
     async def scan(self, instruction: str, context: Context, shard: int) -> Scan:
         read = digest(context.read(shard))
@@ -175,6 +191,14 @@ class ChatWorker:
 
     async def close(self) -> None:
         await self._calls.close()
+
+    def _usable(self, reply: Any) -> bool:
+        """Whether it's worth keeping: a reply of no use is asked for again."""
+        try:
+            self._parse(reply.text)
+        except BadReplyError:
+            return False
+        return bool(reply.finish == "stop")
 
     def _parse(self, reply: str, spent: Scan = Scan(())) -> list[str]:
         """The distinct quotes of a reply, in order; [] only where it says that nothing is found."""
