@@ -65,18 +65,19 @@ class ChatClient(JsonClient):
             self.post(url, body) if seconds is None else self.attempt(url, body, seconds)
         )
         try:
+            usage = usage_of(reply)
             choice = reply["choices"][0]
             text = choice["message"]["content"]
             finish = "length" if choice.get("finish_reason") == "length" else "stop"
-        except (KeyError, IndexError, TypeError, AttributeError) as error:
+        except (KeyError, IndexError, TypeError, AttributeError, ValueError) as error:
             raise EndpointError(
                 self.endpoint.name,
                 200,
-                f"the reply has no choices[0].message.content ({error!r})",
+                f"the reply has no choices[0].message.content, or no usage of numbers ({error!r})",
                 "check that the url is an OpenAI-compatible endpoint",
                 retryable=False,
             ) from error
-        return ChatReply(text if isinstance(text, str) else "", finish, usage_of(reply))
+        return ChatReply(text if isinstance(text, str) else "", finish, usage)
 
     async def attempt(self, url: str, body: Mapping[str, Any], seconds: float) -> dict[str, Any]:
         """As of any endpoint; a reply that something else than its end or the limit ended isn't

@@ -31,7 +31,7 @@ class Fate(str, Enum):
     USED = "used"  # found, and behind the answer that stands
     UNUSED = "unused"  # found, and not used: no dependency, or its stage never answered
     MISSED = "missed"  # a Worker was asked, read the shard, and didn't find it
-    FAILED = "failed"  # a Worker was asked, and failed on the shard
+    FAILED = "failed"  # a Worker was asked, and failed on the shard, or its output was discarded
     NEVER_ASKED = "never_asked"  # no narrow action named its subject and went to its shards
 
 
@@ -87,6 +87,8 @@ def _fate(
             output = stage.pool.outputs.get(action.id)
             if isinstance(output, NarrowOutput):  # else the stage ended before it was run
                 asked = stage.index if asked is None else asked
+                # A study's fact_dropout isn't the Worker's miss, nor was the Driver idle.
+                failed = failed or output.dropped
                 failed = failed or any(f.shard in hop.shard_ids for f in output.failures)
     if any(_shows(finding, hop, shards) for finding in cited):
         return HopFate(Fate.USED, found)

@@ -112,7 +112,8 @@ class RewardWeights:
         """The reward, or None: the trajectory is masked, never zero.
 
         None where `masked` gives a reason. An abstained format or evidence adds nothing: it
-        depends on the sample, not on the trajectory, so all of a question lose the same term.
+        depends on the sample, not on the trajectory (an undecided judge fails the part), so all of
+        a question lose the same term.
         """
         if self.masked(parts) is not None or not isinstance(parts.accuracy, Value):
             return None

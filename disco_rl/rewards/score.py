@@ -26,7 +26,8 @@ async def score(
     A trajectory that infrastructure stopped (`StopReason.ERROR`), that lost Worker calls to it, or
     whose deadline passed without an answer while Workers had yet to reply, fails in every part. Any
     other one is the Driver's doing: with no answer, accuracy and evidence are 0; with an answer it is
-    scored even where the deadline or a limit ended it. A judge that breaks fails its part. Never
+    scored even where the deadline or a limit ended it. A judge that breaks fails its part, and so
+    does one that can't decide whether the evidence supports the answer. Never
     raises for a bad trajectory; `RewardWeights.total` sums the parts. Evidence counts by shard, or,
     with `spans_in` (the context's shards), by span.
     """
@@ -71,6 +72,9 @@ async def _evidence(
     support = await _ask(
         judge.supports(sample.question, answer, [finding.quote for finding in findings])
     )
+    if isinstance(support, Abstention):
+        # It is of this trajectory and not of its question, so it may not count as no evidence.
+        return Failure(support.reason)
     return Value(found.f_beta * support.value) if isinstance(support, Value) else support
 
 

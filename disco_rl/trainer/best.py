@@ -38,6 +38,29 @@ class Best:
                 made.validations = {int(k): v for k, v in state["validations"].items()}
         return made
 
+    def resume(self, loaded: int) -> None:
+        """Forgets the validations that aren't of a run going on from step `loaded` (0: anew).
+
+        Where RUN/best is of such a validation, it's set aside as RUN/best_set_aside_N.
+        Raises `OSError`.
+        """
+        kept = {at: value for at, value in self.validations.items() if at <= loaded}
+        self.validations = kept if loaded else {}
+        self.step = max(self.validations, key=lambda at: (self.validations[at], -at), default=None)
+        self.value = None if self.step is None else self.validations[self.step]
+        held = self.held()
+        if held is not None and held not in self.validations:
+            aside = self.run / f"{FOLDER}_set_aside_{held}"
+            shutil.rmtree(aside, ignore_errors=True)
+            os.replace(self.run / FOLDER, aside)
+        if (self.run / STATE).is_file():
+            self.save()
+
+    def held(self) -> int | None:
+        """The step whose weights RUN/best holds, or None."""
+        tracker = self.run / FOLDER / TRACKER
+        return int(tracker.read_text(encoding="utf-8")) if tracker.is_file() else None
+
     def see(self, step: int, value: float) -> bool:
         """Takes note of a validation; whether it is the best so far. `save` writes it down."""
         better = self.value is None or value > self.value

@@ -14,7 +14,8 @@ class TrajectoryFacts:
     """Counts of one trajectory. A reward or part is None where masked or abstained.
 
     `errors` counts the refused Driver calls by kind. `hops` says of each gold hop, in order, what
-    became of it (`rewards.Fate`) and in which stage, from 0, it was first found or asked for.
+    became of it (`rewards.Fate`) and in which stage, from 0, it was first found or asked for; it is
+    empty, and recall and precision None, where infrastructure ended the episode or lost calls.
     `judge` is the trajectory's share of the judge's ledger. Tokens are the Driver's unless named
     otherwise; `seconds` is wall time.
     """
@@ -63,7 +64,9 @@ class TrajectoryFacts:
         """`masked` is a reason beside the score's own."""
         masked = score.masked or masked
         values = score.parts.values()
-        report = score.evidence
+        # An episode cut short says nothing of what would have been asked or found.
+        cut = trajectory.stop is StopReason.ERROR or trajectory.workers.lost
+        report = None if cut else score.evidence
         plans = [call for call in trajectory.calls if call.kind is CallKind.PLAN]
         sizes = [
             (

@@ -1,5 +1,6 @@
 """From a trajectory to one number, or to the reason why there is none."""
 
+import logging
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,7 +12,6 @@ from disco_rl.core.trajectory import Trajectory
 from disco_rl.rewards import (
     EvidenceReport,
     Judge,
-    JudgeError,
     JudgeLedger,
     RewardParts,
     RewardWeights,
@@ -23,6 +23,8 @@ from disco_rl.rewards import (
     score,
     weights_from,
 )
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -111,7 +113,7 @@ class Scorer:
     async def _second_opinion(
         self, trajectory: Trajectory, sample: Sample, parts: RewardParts
     ) -> bool | None:
-        """Its failures are no failures of the trajectory."""
+        """Its failures, of whatever kind, are no failures of the trajectory: no verdict."""
         first, answer = parts.accuracy, trajectory.answer
         if self.second is None or not isinstance(first, Value) or not answer:
             return None
@@ -120,7 +122,8 @@ class Scorer:
             return None
         try:
             said = await self.second.verdict(sample.question, sample.answers, answer)
-        except JudgeError:
+        except Exception as error:
+            logger.warning("the second judge gave no verdict: %s: %s", type(error).__name__, error)
             return None
         if said is Verdict.UNDECIDED:
             return None

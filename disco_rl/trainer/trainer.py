@@ -14,6 +14,7 @@ What differs from verl's `PPOTrainerSync`, and nowhere else:
 import logging
 import math
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +86,8 @@ class DiscoTrainer(PPOTrainerSync):
         """
         loaded, last = self.global_steps, self.total_training_steps
         only_validate = self.config.trainer.get("val_only", False)
+        if self._best:
+            self._keep(lambda best: best.resume(loaded))
         if loaded >= last and not only_validate:
             print(f"already finished: step {loaded} of {last}, nothing to train")
             return
@@ -287,11 +290,19 @@ class DiscoTrainer(PPOTrainerSync):
         super().on_validate_end()
         if self._best is None:
             return
+        step = self.global_steps
+
+        def note(best: Best) -> None:
+            if self._better_step == self._saved_step == step:
+                print(f"best {best.metric} so far, {best.value:.4f}: {best.keep(step)}")
+            best.save()
+
+        self._keep(note)
+
+    def _keep(self, act: Callable[[Best], None]) -> None:
+        assert self._best is not None
         try:
-            if self._better_step == self._saved_step == self.global_steps:
-                folder = self._best.keep(self.global_steps)
-                print(f"best {self._best.metric} so far, {self._best.value:.4f}: {folder}")
-            self._best.save()
+            act(self._best)
         except OSError as error:  # a full disk shouldn't cost the run
             logger.error("the best checkpoint was not kept: %s", error)
 

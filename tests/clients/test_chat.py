@@ -145,6 +145,15 @@ async def test_a_reply_of_another_shape_is_an_error() -> None:
     assert len(server.bodies) == 1
 
 
+@pytest.mark.parametrize("usage", ["x", {"prompt_tokens": "many"}, {"prompt_tokens_details": [1]}])
+async def test_a_broken_usage_is_an_error_of_the_endpoint(usage: object) -> None:
+    choice = {"message": {"content": "Oslo"}, "finish_reason": "stop"}
+    reply = status(200, {"choices": [choice], "usage": usage})
+    async with serve(reply) as server, ChatClient(endpoint(server.url)) as client:
+        with pytest.raises(EndpointError, match="no usage of numbers"):
+            await client.complete(ASK, max_tokens=7)
+
+
 async def test_the_key_is_sent_and_never_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TINY_KEY", "sk-verysecret")
     refusal = status(401, {"error": {"message": "Incorrect API key provided: sk-verysecret"}})

@@ -24,6 +24,7 @@ def stage(
     failed: tuple[int, ...] = (),
     answer: str | None = "x",
     ran: bool = True,
+    dropped: bool = False,
 ) -> Stage:
     """A stage with one lookup. A stage that never answered uses nothing."""
     plan = Plan((NarrowAction("n1", instruction, shards), WideAction("w1", "Answer.", ("n1",))))
@@ -32,6 +33,7 @@ def stage(
         tuple(Finding("n1", shard, "q", (a, b)) for shard, a, b in findings),
         tuple(WorkerFailure("n1", shard, "down") for shard in failed),
         4,
+        dropped=dropped,
     )
     return Stage(index, plan, EvidencePool({"n1": output} if ran else {}), answer)
 
@@ -56,6 +58,7 @@ def test_both_hops_found_and_used_in_turn() -> None:
         (stage(0, FIRST), (Fate.MISSED, 0)),
         (stage(0, FIRST, failed=(1,)), (Fate.FAILED, 0)),
         (stage(0, FIRST, failed=(2,)), (Fate.MISSED, 0)),  # another shard failed
+        (stage(0, FIRST, dropped=True), (Fate.FAILED, 0)),  # fact_dropout: no Worker's miss
         (stage(0, FIRST, shards=(0, 2)), (Fate.NEVER_ASKED, None)),  # sent elsewhere
         (stage(0, "Find the capital of Mudu."), (Fate.NEVER_ASKED, None)),
         (stage(0, FIRST, ran=False), (Fate.NEVER_ASKED, None)),  # planned, not run

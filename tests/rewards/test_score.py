@@ -141,10 +141,10 @@ def test_a_broken_judge_masks() -> None:
         assert PRESETS["paper"].total(parts) is None
 
 
-def test_an_undecided_judge_abstains() -> None:
+def test_an_undecided_judge_masks_and_is_never_a_zero() -> None:
     parts = rate(trajectory(TWO_HOPS, [call()]), SayingJudge(Verdict.YES, Verdict.UNDECIDED))
-    assert isinstance(parts.evidence, Abstention)
-    assert PRESETS["paper"].total(parts) == 1.5
+    assert parts.evidence == Failure("the judge could not decide")
+    assert PRESETS["paper"].total(parts) is None and PRESETS["no_evidence"].total(parts) == 1.5
     parts = rate(trajectory(TWO_HOPS, [call()]), SayingJudge(Verdict.UNDECIDED, Verdict.YES))
     assert PRESETS["paper"].total(parts) is None
 

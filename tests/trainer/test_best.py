@@ -55,6 +55,32 @@ def test_a_resumed_run_goes_on_from_its_validations(tmp_path: Path) -> None:
     assert Best.load(tmp_path, "reward", patience=1).value is None  # of another metric: anew
 
 
+def held(run: Path, scores: dict[int, float]) -> None:
+    """A run that validated these steps, and ended."""
+    best = Best.load(run, "accuracy", patience=2)
+    for step, value in scores.items():
+        save(run, step)
+        if best.see(step, value):
+            best.keep(step)
+        best.save()
+
+
+def test_validations_of_another_run_in_the_same_folder_are_forgotten(tmp_path: Path) -> None:
+    held(tmp_path, {10: 0.5, 20: 0.4, 30: 0.9, 40: 0.8, 50: 0.8})
+    earlier = Best.load(tmp_path, "accuracy", patience=2)
+    assert earlier.exhausted(50)
+    earlier.resume(50)
+    assert (earlier.step, earlier.value, earlier.held()) == (30, 0.9, 30)
+    earlier.resume(20)  # back to a step before the best
+    assert (earlier.step, earlier.value) == (10, 0.5)
+    assert Best.load(tmp_path, "accuracy").validations == {10: 0.5, 20: 0.4}
+    assert find_checkpoint(tmp_path / "best_set_aside_30").step == 30
+    anew = Best.load(tmp_path, "accuracy", patience=1)
+    anew.resume(0)
+    assert (anew.step, anew.value, anew.validations, anew.held()) == (None, None, {}, None)
+    assert anew.see(1, 0.1)
+
+
 class Synced:
     def update_weights(self, step: int) -> None:
         pass
@@ -130,6 +156,15 @@ def test_the_trainer_stops_when_patience_ends_and_stays_stopped(
     trainer.fit(None)
     assert "stopped early: 2 validations" in capsys.readouterr().out
     assert not (tmp_path / "global_step_5").exists()
+
+
+def test_a_run_begun_anew_is_not_compared_with_the_last_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    held(tmp_path, {7: 0.9, 8: 0.8, 9: 0.8})
+    train(tmp_path, monkeypatch, [0.1, 0.4, 0.3], patience=2)
+    assert find_checkpoint(tmp_path / "best").step == 2
+    assert Best.load(tmp_path, "accuracy").validations == {1: 0.1, 2: 0.4, 3: 0.3}
 
 
 def test_without_checkpoints_there_is_no_best(tmp_path: Path) -> None:

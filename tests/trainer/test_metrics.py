@@ -116,6 +116,21 @@ def test_who_missed_a_hop_and_what_the_judge_cost() -> None:
     assert not any("judge" in name or "hop" in name for name in plain)  # nothing to average
 
 
+@pytest.mark.parametrize(
+    ("stop", "lost"), [(StopReason.ERROR, 0), (StopReason.ACCEPTED, 1), (StopReason.ACCEPTED, 0)]
+)
+def test_an_episode_that_infrastructure_cut_short_blames_nobody_for_its_hops(
+    stop: StopReason, lost: int
+) -> None:
+    seen = EvidenceScore(0.0, 0.0, 0.0)
+    report = EvidenceReport(seen, seen, (HopFate(Fate.NEVER_ASKED, None),))
+    made = replace(TRAJECTORY, stop=stop, workers=replace(TRAJECTORY.workers, lost=lost))
+    facts = TrajectoryFacts.of(made, scored(None, "down", evidence=report))
+    whole = stop is StopReason.ACCEPTED and not lost
+    assert facts.hops == ((("never_asked", None),) if whole else ())
+    assert (facts.recall == facts.span_recall == 0.0) is whole
+
+
 def test_lost_trajectory_is_all_zero() -> None:
     facts = TrajectoryFacts.lost("no context")
     counts = [getattr(facts, f.name) for f in fields(facts) if "int" in str(f.type)]

@@ -90,6 +90,16 @@ async def test_a_second_judge_is_compared_and_changes_nothing(
     assert made.agrees is agrees and made.reward == 2.0 and made.masked is None
 
 
+async def test_a_bug_in_the_second_judge_costs_no_trajectory() -> None:
+    class Broken(MatchJudge):
+        async def verdict(self, question: str, answers: Sequence[str], reply: str) -> Verdict:
+            raise AttributeError("'str' object has no attribute 'get'")
+
+    scorer = Scorer(MatchJudge(), RewardWeights(), second=Broken(), second_share=1.0)
+    made = await scorer(RIGHT, sample())
+    assert made.agrees is None and made.reward == 2.0
+
+
 async def test_the_second_judge_sees_the_same_share_each_time() -> None:
     second = Second(Verdict.YES)
     scorer = Scorer(MatchJudge(), RewardWeights(), second=second, second_share=0.25)
