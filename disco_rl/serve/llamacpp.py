@@ -29,10 +29,9 @@ def main() -> None:
     params.warmup, params.endpoint_metrics, params.verbosity = False, True, 0
     server = xllamacpp.Server(params)
     print(f"serving at {server.listening_address}", flush=True)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: None)
+    # A signal ends the process at once: stopping the server in order waits for the call under way.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.pause()
-    del server
 
 
 if __name__ == "__main__":
