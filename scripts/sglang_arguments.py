@@ -29,15 +29,9 @@ def pinned() -> str:
 
 def source(version: str, folder: Path) -> str:
     """Text of `server_args.py` in the wheel of `version`, downloaded to `folder`."""
-    wheel = ["--only-binary=:all:", "--python-version=3.11", f"--dest={folder}"]
-    subprocess.run(
-        [
-            *(sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"),
-            *wheel,
-            f"sglang=={version}",
-        ],
-        check=True,
-    )
+    options = ["--quiet", "--no-deps", "--only-binary=:all:", "--python-version=3.11"]
+    pip = [sys.executable, "-m", "pip", "download", *options, f"--dest={folder}"]
+    subprocess.run([*pip, f"sglang=={version}"], check=True)
     with zipfile.ZipFile(next(folder.glob("*.whl"))) as files:
         return files.read("sglang/srt/server_args.py").decode()
 

@@ -17,7 +17,10 @@ CONFIGS = configs_dir()
 FILES = sorted(CONFIGS.rglob("*.yaml"))
 
 # What a choice leaves open for the user to say.
-NEEDS = {"judge=llm": ["judge.url=http://127.0.0.1:8000/v1", "judge.model=some"]}
+_JUDGE = ["judge.url=http://127.0.0.1:8000/v1", "judge.model=some"]
+NEEDS = {"judge=llm": _JUDGE} | {
+    f"experiment={path.stem}": _JUDGE[:1] for path in (CONFIGS / "experiment").glob("*.yaml")
+}
 
 
 def mounted(name: str) -> list[str]:

@@ -146,7 +146,7 @@ def model(config: "DictConfig") -> Iterator[Finding]:
 
 
 def template(config: "DictConfig") -> Iterator[Finding]:
-    """Tokenizer and chat template give the trainer the very tokens that are sampled from."""
+    """The Driver's chat template and tokenizer agree on the tokens of a prompt and of its end."""
     from disco_rl.trainer.parity import template_problems
 
     path = str(config.actor_rollout_ref.model.path)
