@@ -68,7 +68,7 @@ def test_endpoints_that_cannot_be_used_fail(server: str) -> None:
         free.bind(("127.0.0.1", 0))
         nobody = f"http://127.0.0.1:{free.getsockname()[1]}/v1"
         (found,) = check(worker(nobody))
-    assert found.level is Level.FAIL and "launch/serve.sh" in found.remedy
+    assert found.level is Level.FAIL and "scripts/launch/serve.sh" in found.remedy
     (found,) = check(worker(f"{server}/v1", api_key_env="NO_SUCH_KEY"))
     assert found.level is Level.FAIL and "401" in found.detail
     (found,) = check(worker(f"{server}/other"))

@@ -15,7 +15,7 @@ import yaml
 from disco_rl import cli
 from disco_rl.config import compose
 
-LAUNCH = Path(__file__).resolve().parents[1] / "launch"
+LAUNCH = Path(__file__).resolve().parents[1] / "scripts" / "launch"
 MANIFEST: list[dict[str, Any]] = list(yaml.safe_load_all((LAUNCH / "kuberay.yaml").read_text()))
 JOB = MANIFEST[0]["spec"]
 

@@ -29,7 +29,9 @@ def endpoints(config: "DictConfig", *, timeout_s: float = 10.0) -> Iterator[Find
         try:
             served = served_models(url, key, timeout_s)
         except (URLError, OSError, ValueError) as error:
-            remedy = f"start it (launch/serve.sh), or correct {role}.url or {role}.api_key_env"
+            remedy = (
+                f"start it (scripts/launch/serve.sh), or correct {role}.url or {role}.api_key_env"
+            )
             yield Finding(Level.FAIL, name, f"{url}: {error}", remedy)
             continue
         if model in served:

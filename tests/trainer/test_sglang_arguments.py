@@ -57,7 +57,7 @@ def test_what_an_experiment_adds_is_there(name: str) -> None:
     assert set(rollout.engine_kwargs.sglang or {}) <= set(NAMES)
 
 
-@pytest.mark.parametrize("file", ["launch/serve.sh", "launch/kuberay.yaml"])
+@pytest.mark.parametrize("file", ["scripts/launch/serve.sh", "scripts/launch/kuberay.yaml"])
 def test_launch_files_use_flags_that_there_are(file: str) -> None:
     text = (ROOT / file).read_text(encoding="utf-8")
     if file.endswith(".yaml"):

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # One training run on Slurm: Ray over all nodes, Workers and judge on their own or behind addresses.
 #
-#   sbatch --nodes=2 launch/slurm.sh experiment=qwen3_14b \
+#   sbatch --nodes=2 scripts/launch/slurm.sh experiment=qwen3_14b \
 #       'worker.url=[http://w1:8101/v1,http://w2:8101/v1]' judge.url=http://j1:8100/v1
 #
 # Preempted or out of time, Slurm puts it back into the queue, and the same command goes on from the

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SGLang servers of one node, for Workers or the judge: replicas of TP GPUs each, on ports from PORT.
 #
-#   launch/serve.sh Qwen/Qwen3-4B-Instruct-2507                          # 8 Workers, ports 8101 to 8108
-#   TP=8 PORT=8100 launch/serve.sh Qwen/Qwen3-235B-A22B-Instruct-2507    # the judge, one replica
+#   scripts/launch/serve.sh Qwen/Qwen3-4B-Instruct-2507                          # 8 Workers, ports 8101 to 8108
+#   TP=8 PORT=8100 scripts/launch/serve.sh Qwen/Qwen3-235B-A22B-Instruct-2507    # the judge, one replica
 set -euo pipefail
 model=${1:?a model folder or hub name}
 : "${GPUS:=8}" "${TP:=1}" "${PORT:=8101}" "${CONTEXT:=8192}"
