@@ -38,7 +38,7 @@ def test_the_jobs_command_is_one_of_ours() -> None:
 
 
 def test_ray_is_the_pinned_one() -> None:
-    lock = (LAUNCH.parent / "constraints" / "gpu.txt").read_text()
+    lock = (LAUNCH.parents[1] / "constraints" / "gpu.txt").read_text()
     assert f"ray=={JOB['rayClusterSpec']['rayVersion']}" in lock.splitlines()
 
 
