@@ -25,7 +25,7 @@ async def score(
 
     A trajectory that infrastructure stopped (`StopReason.ERROR`), that lost Worker calls to it, or
     whose deadline passed without an answer while Workers had yet to reply, fails in every part. Any
-    other one is the Driver's doing: with no answer, accuracy and evidence are 0; with an answer it is
+    other one is the Driver's doing: with no answer, accuracy and evidence are 0; with one it is
     scored even where the deadline or a limit ended it. A judge that breaks fails its part. Never
     raises for a bad trajectory; `RewardWeights.total` sums the parts. Evidence counts by shard, or,
     with `spans_in` (the context's shards), by span.

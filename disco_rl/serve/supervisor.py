@@ -70,8 +70,8 @@ class Supervisor:
     _children: list[_Child] = field(default_factory=list, init=False)
 
     async def run(self, on_ready: Callable[[], Awaitable[object]], stop: asyncio.Event) -> None:
-        """Until `stop` is set. Raises `ServeError` for a server that doesn't start, or once every one
-        has died too often; one that did alone is given up. All are stopped first, as always."""
+        """Until `stop` is set. Raises `ServeError` for a server that doesn't start, or once every
+        one has died too often; one that did alone is given up. All are stopped first, as always."""
         self._children = [_Child(s, self.logs / f"{s.name}.log") for s in self.servers]
         stopped = asyncio.ensure_future(stop.wait())
         work = asyncio.ensure_future(self._watch(on_ready))

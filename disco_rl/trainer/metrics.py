@@ -77,7 +77,10 @@ MEANS: Mapping[str, tuple[str, Of]] = {
         for stage in HOPS
     },
     "judge_questions": ("questions to the judge, of those who asked any", _judge("questions")),
-    "judge_requests": ("of these, generations asked for; HTTP retries not counted", _judge("requests")),
+    "judge_requests": (
+        "of these, generations asked for; HTTP retries not counted",
+        _judge("requests"),
+    ),
     "judge_cached": ("questions answered from its cache", _judge("cached")),
     "judge_shortcuts": ("questions decided without the model", _judge("shortcuts")),
     "judge_errors": ("questions that brought no verdict", _judge("errors")),

@@ -33,7 +33,10 @@ def build_pool(
     if "slots" in worker:
         worker["slots"] = -(-worker["slots"] // processes)
     return WorkerPool(
-        build_worker(worker, processes), processes=processes, faults=Faults(**faults or {}), **limits
+        build_worker(worker, processes),
+        processes=processes,
+        faults=Faults(**faults or {}),
+        **limits,
     )
 
 
