@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 STATE, FOLDER, TRACKER = "best.json", "best", "latest_checkpointed_iteration.txt"
+OLD = f".{FOLDER}.old"  # RUN/best while a better one takes its place
 
 
 @dataclass
@@ -41,9 +42,12 @@ class Best:
     def resume(self, loaded: int) -> None:
         """Forgets the validations that aren't of a run going on from step `loaded` (0: anew).
 
-        Where RUN/best is of such a validation, it's set aside as RUN/best_set_aside_N.
-        Raises `OSError`.
+        Where RUN/best is of such a validation, it's set aside as RUN/best_set_aside_N. A best whose
+        copy a kill prevented is copied now, if its checkpoint is still there. Raises `OSError`.
         """
+        folder, old = self.run / FOLDER, self.run / OLD
+        if old.is_dir() and not folder.exists():
+            os.replace(old, folder)  # killed within `keep`
         kept = {at: value for at, value in self.validations.items() if at <= loaded}
         self.validations = kept if loaded else {}
         self.step = max(self.validations, key=lambda at: (self.validations[at], -at), default=None)
@@ -52,9 +56,11 @@ class Best:
         if held is not None and held not in self.validations:
             aside = self.run / f"{FOLDER}_set_aside_{held}"
             shutil.rmtree(aside, ignore_errors=True)
-            os.replace(self.run / FOLDER, aside)
+            os.replace(folder, aside)
         if (self.run / STATE).is_file():
             self.save()
+        if self.step is not None and self.step != held and self.saved(self.step):
+            self.keep(self.step)
 
     def held(self) -> int | None:
         """The step whose weights RUN/best holds, or None."""
@@ -70,7 +76,7 @@ class Best:
         return better
 
     def save(self) -> None:
-        """Writes RUN/best.json; after `keep`, so that a kill between them costs nothing."""
+        """Writes RUN/best.json; before `keep`, which `resume` makes up for after a kill between."""
         state = {
             "metric": self.metric,
             "step": self.step,
@@ -95,10 +101,14 @@ class Best:
             f"step {self.step} (disco.watch.patience={self.patience}, which a higher one goes past)"
         )
 
+    def saved(self, step: int) -> bool:
+        """Whether the run's own checkpoint of `step` is there."""
+        return (self.run / f"global_step_{step}" / "actor").is_dir()
+
     def keep(self, step: int) -> Path:
         """Copies the checkpoint of `step` to RUN/best. Raises `OSError` where that fails."""
         name = f"global_step_{step}"
-        folder, partial = self.run / FOLDER, self.run / f".{FOLDER}.partial"
+        folder, old, partial = self.run / FOLDER, self.run / OLD, self.run / f".{FOLDER}.partial"
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)
         shutil.copytree(
@@ -113,6 +123,9 @@ class Best:
             elif source.is_dir():
                 shutil.copytree(source, partial / extra)
         (partial / TRACKER).write_text(str(step), encoding="utf-8")
-        shutil.rmtree(folder, ignore_errors=True)
+        if folder.exists():  # renamed, not removed: a kill here must not leave the run without any
+            shutil.rmtree(old, ignore_errors=True)
+            os.replace(folder, old)
         os.replace(partial, folder)
+        shutil.rmtree(old, ignore_errors=True)
         return folder

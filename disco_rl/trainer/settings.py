@@ -60,6 +60,17 @@ class TrainerSettings:
             if getattr(settings, name) < 1:
                 raise ValueError(f"disco.{name} must be at least 1")
         _check_verl(config)
+        trainer = config.trainer
+        if (
+            settings.watch.patience is not None
+            and trainer.get("save_freq", -1) <= 0
+            and not trainer.get("val_only", False)
+        ):
+            raise ValueError(
+                f"disco.watch.patience={settings.watch.patience} needs checkpoints, and "
+                f"trainer.save_freq={trainer.get('save_freq', -1)} makes none; set it above 0, or "
+                "disco.watch.patience to null"
+            )
         return settings
 
 

@@ -293,9 +293,10 @@ class DiscoTrainer(PPOTrainerSync):
         step = self.global_steps
 
         def note(best: Best) -> None:
-            if self._better_step == self._saved_step == step:
-                print(f"best {best.metric} so far, {best.value:.4f}: {best.keep(step)}")
             best.save()
+            # Of a loaded step it's there too, unless it was loaded from another folder.
+            if self._better_step == step and best.saved(step):
+                print(f"best {best.metric} so far, {best.value:.4f}: {best.keep(step)}")
 
         self._keep(note)
 

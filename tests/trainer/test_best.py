@@ -1,5 +1,6 @@
 """The best checkpoint by validation, and the end of patience."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from verl.trainer.ppo.v1 import PPOTrainerSync
 from disco_rl.export.checkpoint import find_checkpoint
 from disco_rl.trainer import trainer as trainer_module
 from disco_rl.trainer.best import Best
+from disco_rl.trainer.settings import TrainerSettings
 from tests.trainer.test_trainer_step import make_trainer
 
 
@@ -73,12 +75,37 @@ def test_validations_of_another_run_in_the_same_folder_are_forgotten(tmp_path: P
     assert (earlier.step, earlier.value, earlier.held()) == (30, 0.9, 30)
     earlier.resume(20)  # back to a step before the best
     assert (earlier.step, earlier.value) == (10, 0.5)
+    assert earlier.held() == 10  # its checkpoint was still there
     assert Best.load(tmp_path, "accuracy").validations == {10: 0.5, 20: 0.4}
     assert find_checkpoint(tmp_path / "best_set_aside_30").step == 30
     anew = Best.load(tmp_path, "accuracy", patience=1)
     anew.resume(0)
     assert (anew.step, anew.value, anew.validations, anew.held()) == (None, None, {}, None)
     assert anew.see(1, 0.1)
+
+
+def test_a_kill_while_the_best_is_replaced_loses_neither(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    held(tmp_path, {10: 0.5})
+    save(tmp_path, 20)
+    best = Best.load(tmp_path, "accuracy")
+    assert best.see(20, 0.9)
+    best.save()
+    real = os.replace
+
+    def killed(source: Path, target: Path) -> None:
+        if Path(source).name == ".best.partial":
+            raise KeyboardInterrupt
+        real(source, target)
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(os, "replace", killed)
+        best.keep(20)
+    assert find_checkpoint(tmp_path / ".best.old").step == 10
+    again = Best.load(tmp_path, "accuracy")
+    again.resume(20)
+    assert again.held() == again.step == 20 and not (tmp_path / ".best.old").exists()
 
 
 class Synced:
@@ -95,10 +122,12 @@ def train(
 ) -> Any:
     """verl's loop in small, in its order: step, save, sync, validate; `scores` one a step, and the
     share of the validation that was `lost` in some."""
-    trainer = make_trainer(run, watch={"keep_best": "accuracy", **watch})
+    trainer = make_trainer(run)
     with open_dict(trainer.config):
         trainer.config.trainer.save_freq, trainer.config.trainer.test_freq = 4, 1
         trainer.config.trainer.val_before_train = False
+        trainer.config.disco.watch = {"keep_best": "accuracy", **watch}
+    trainer.settings = TrainerSettings.from_config(trainer.config)
     trainer._begin_watch()
     trainer.global_steps, trainer.total_training_steps = 0, len(scores)
     trainer.checkpoint_manager, trainer.timing_raw = Synced(), {}
@@ -165,6 +194,19 @@ def test_a_run_begun_anew_is_not_compared_with_the_last_one(
     train(tmp_path, monkeypatch, [0.1, 0.4, 0.3], patience=2)
     assert find_checkpoint(tmp_path / "best").step == 2
     assert Best.load(tmp_path, "accuracy").validations == {1: 0.1, 2: 0.4, 3: 0.3}
+
+
+def test_the_best_of_the_loaded_step_is_kept(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    trainer = train(tmp_path, monkeypatch, [])
+    save(tmp_path, 3)
+    trainer.global_steps = 3  # as resumed, with val_before_train
+    made = {"disco/val/accuracy": 0.4, "disco/val/drop_rate": 0.0}
+    monkeypatch.setattr(trainer_module, "summarise", lambda *_: made)
+    trainer._val_metrics_update([], [], {}, [])
+    trainer.on_validate_end()
+    assert find_checkpoint(tmp_path / "best").step == 3
 
 
 def test_without_checkpoints_there_is_no_best(tmp_path: Path) -> None:

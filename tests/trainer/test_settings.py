@@ -20,6 +20,14 @@ def test_defaults() -> None:
     assert settings.records_dir is None and not settings.shuffle_rewards
 
 
+def test_patience_without_checkpoints_is_refused() -> None:
+    config = make_config(watch={"keep_best": "accuracy", "patience": 2})
+    with pytest.raises(ValueError, match="patience=2 needs checkpoints.*set it above 0"):
+        TrainerSettings.from_config(config)
+    OmegaConf.update(config, "trainer.save_freq", 5, force_add=True)
+    assert TrainerSettings.from_config(config).watch.patience == 2
+
+
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
