@@ -60,6 +60,7 @@ async def run(
     on_done: Callable[[Mapping[str, Any]], object] = lambda result: None,
 ) -> list[dict[str, Any]]:
     """Results in the order of `items`; those already in the folder are not run again."""
+    _drop_cut_line(folder / ITEMS)
     done = {result["id"]: result for result in read_results(folder)}
     gate = FairGate(setup.max_calls)
     slots = asyncio.Semaphore(setup.max_items)
@@ -127,13 +128,11 @@ async def answer(item: Item, setup: Setup, calls: Calls) -> dict[str, Any]:
 
 
 def read_results(folder: Path) -> list[dict[str, Any]]:
-    """Results so far. A line cut off by a kill is removed, so that the next one stands alone."""
+    """Results so far, without a line that is half written. Changes nothing: the run may be live."""
     path = folder / ITEMS
     if not path.is_file():
         return []
-    whole, cut, rest = path.read_bytes().rpartition(b"\n")
-    if rest:
-        path.write_bytes(whole + cut)
+    whole = path.read_bytes().rpartition(b"\n")[0]
     return [json.loads(line) for line in whole.splitlines()]
 
 
@@ -169,6 +168,14 @@ def finish(folder: Path, results: Sequence[Mapping[str, Any]], facts: Mapping[st
     part = folder / f"{SUMMARY}.part"
     part.write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
     part.replace(folder / SUMMARY)
+
+
+def _drop_cut_line(path: Path) -> None:
+    """What a kill cut off goes, so that the next line stands alone."""
+    if path.is_file():
+        whole, cut, rest = path.read_bytes().rpartition(b"\n")
+        if rest:
+            path.write_bytes(whole + cut)
 
 
 async def _judged(item: Item, given: str | None, judge: Judge) -> float | None:
