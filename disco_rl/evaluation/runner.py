@@ -73,7 +73,7 @@ async def run(
             journal = Journal(folder / "in_flight" / f"{name}.jsonl")
             result = await answer(item, setup, Calls(item.id, setup.models, gate, journal))
             with (folder / ITEMS).open("a", encoding="utf-8") as file:
-                file.write(json.dumps(result, ensure_ascii=False) + "\n")
+                file.write(json.dumps(result) + "\n")
             journal.drop()
         on_done(result)
         return result
@@ -93,9 +93,13 @@ async def answer(item: Item, setup: Setup, calls: Calls) -> dict[str, Any]:
         attempt, error = Attempt(None, "deadline"), f"deadline_s={setup.deadline_s:g} passed"
     except ModelError as failure:
         attempt, error = Attempt(None, "error"), str(failure)
+    except Exception as failure:  # one question's, whatever it is: the others go on
+        attempt, error = Attempt(None, "error"), f"{type(failure).__name__}: {failure}"
     seconds = time.perf_counter() - began
     given = attempt.answer
     if given is not None:
+        # A lone surrogate, which code of a model can make, is no text that a tokenizer takes.
+        given = given.encode("utf-8", "replace").decode()
         # Verbose replies game containment: every method is held to the same length.
         given = head(setup.tokenizer, given, item.task.max_tokens)
     scores: dict[str, float | None] = dict(score(item.scorer, given, item.gold))

@@ -80,7 +80,7 @@ async def test_replies_received_before_a_kill_are_never_asked_for_again(tmp_path
     """Exact form of the above: the third call is refused, so three replies were received."""
     method = ChainOfAgents(WORDS, chunk=20)
 
-    class Dies(Exception):
+    class Dies(BaseException):  # a kill, not a failure of the item
         pass
 
     class DyingMethod:
@@ -127,6 +127,19 @@ async def test_failures_are_wrong_answers_that_are_shown(tmp_path: Path) -> None
     # A verbose reply is cut to the benchmark's own length before it is scored.
     assert len(results[0]["answer"].split()) == 32 and results[0]["cut_answer"]
     assert results[0]["truncated"] == 7
+
+
+async def test_any_failure_is_the_items_own_and_any_answer_can_be_kept(tmp_path: Path) -> None:
+    class Odd:
+        async def run(self, task: Task, document: Document, calls: Calls) -> Attempt:
+            if "1" in task.question:
+                raise RecursionError("too deep")
+            return Attempt("Ada \ud800")
+
+    results = await runner.run(tmp_path, ITEMS[:2], setup(None, Odd()))
+    assert [r["error"] for r in results] == [None, "RecursionError: too deep"]
+    assert (results[0]["answer"], results[1]["stop"]) == ("Ada ?", "error")
+    assert runner.read_results(tmp_path) == results
 
 
 async def test_contexts_are_referred_to_not_copied(tmp_path: Path) -> None:

@@ -125,15 +125,18 @@ class Repl:
         assert process is not None and process.stdout is not None
         loop = asyncio.get_running_loop()
         began = loop.time()
+        if seconds <= 0:  # spent on asking, over and over
+            await self.close()
+            raise ReplError(f"a block ran over {self._limits.block_s:g} s")
         try:
-            line = await asyncio.wait_for(process.stdout.readline(), max(seconds, 0.01))
+            line = await asyncio.wait_for(process.stdout.readline(), seconds)
             message = json.loads(line)
             if not isinstance(message, dict):
                 raise ValueError("not an object")
         except asyncio.TimeoutError as error:
             await self.close()
             raise ReplError(f"a block ran over {self._limits.block_s:g} s") from error
-        except ValueError as error:  # end of file, a flood, or noise
+        except (ValueError, RecursionError) as error:  # end of file, a flood, or noise
             await self.close()
             raise ReplError("the session ended (memory, processor time, or its code)") from error
         return message, loop.time() - began

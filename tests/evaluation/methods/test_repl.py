@@ -155,6 +155,16 @@ async def test_a_flood_ends_the_session() -> None:
         await run(flood, block_s=20)
 
 
+async def test_asking_for_nothing_for_ever_is_the_blocks_own_time() -> None:
+    with pytest.raises(ReplError, match="ran over 0.2 s"):
+        await run("while True: llm_query_batched([])", block_s=0.2)
+
+
+async def test_a_message_nested_too_deep_ends_the_session() -> None:
+    with pytest.raises(ReplError, match="ended"):
+        await run("import os; os.write(1, b'[' * 60000 + b'\\n')")
+
+
 async def test_waiting_for_models_is_not_the_blocks_own_time() -> None:
     async def slow(prompts: Sequence[str]) -> list[str]:
         await asyncio.sleep(0.8)
