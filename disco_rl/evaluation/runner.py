@@ -59,9 +59,10 @@ async def run(
     setup: Setup,
     on_done: Callable[[Mapping[str, Any]], object] = lambda result: None,
 ) -> list[dict[str, Any]]:
-    """Results in the order of `items`; those already in the folder are not run again."""
+    """Results in the order of `items`; those already in the folder are not run again,
+    but for failures."""
     _drop_cut_line(folder / ITEMS)
-    done = {result["id"]: result for result in read_results(folder)}
+    done = {r["id"]: r for r in read_results(folder) if r["stop"] != "error"}
     gate = FairGate(setup.max_calls)
     slots = asyncio.Semaphore(setup.max_items)
 
@@ -74,7 +75,8 @@ async def run(
             result = await answer(item, setup, Calls(item.id, setup.models, gate, journal))
             with (folder / ITEMS).open("a", encoding="utf-8") as file:
                 file.write(json.dumps(result) + "\n")
-            journal.drop()
+            if result["stop"] != "error":  # else it is run again on resume, from these replies
+                journal.drop()
         on_done(result)
         return result
 
@@ -137,7 +139,8 @@ def read_results(folder: Path) -> list[dict[str, Any]]:
     if not path.is_file():
         return []
     whole = path.read_bytes().rpartition(b"\n")[0]
-    return [json.loads(line) for line in whole.splitlines()]
+    results = [json.loads(line) for line in whole.splitlines()]
+    return list({result["id"]: result for result in results}.values())  # the last try of each
 
 
 def begin(folder: Path, config_yaml: str) -> None:

@@ -142,6 +142,19 @@ async def test_any_failure_is_the_items_own_and_any_answer_can_be_kept(tmp_path:
     assert runner.read_results(tmp_path) == results
 
 
+async def test_a_failed_question_is_asked_again_on_resume(tmp_path: Path) -> None:
+    await runner.run(tmp_path, ITEMS[:2], setup(None, Fails()))
+
+    class Works:
+        async def run(self, task: Task, document: Document, calls: Calls) -> Attempt:
+            assert "1" in task.question  # the other one was answered
+            return Attempt("Ada")
+
+    results = await runner.run(tmp_path, ITEMS[:2], setup(None, Works()))
+    assert [r["error"] for r in results] == [None, None]
+    assert runner.read_results(tmp_path) == results
+
+
 async def test_contexts_are_referred_to_not_copied(tmp_path: Path) -> None:
     async with bench(say) as b:
         await runner.run(tmp_path, ITEMS, setup(b, ChainOfAgents(WORDS, chunk=20)))
