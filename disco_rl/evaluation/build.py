@@ -155,7 +155,7 @@ def _driver(local: str | None, config: Mapping[str, Any], episode: EpisodeConfig
             seed=config["seed"],
         )
     if model["url"]:
-        return EndpointDriver(endpoint(model), sampling=request(model))
+        return EndpointDriver(endpoint(model), sampling=request(model), learn=False)
     raise ValueError("method disco needs models.driver.url, or method.driver_folder")
 
 

@@ -54,12 +54,13 @@ class Repl:
         # Python holds the context once, its JSON line, and its bytes while it is read.
         memory = (limits.memory_mb << 20) + 8 * len(self._context)
         self._process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-I", "-S", "-B", str(_CHILD), str(_CHILD.parent)),
+            *(sys.executable, "-s", "-S", "-B", str(_CHILD)),
             *(str(memory), str(math.ceil(limits.cpu_s)), str(limits.output_chars)),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.DEVNULL,
-            env={},  # no keys
+            # No keys; and sets in one order, so that a resumed session asks what it asked before.
+            env={"PYTHONHASHSEED": "0"},
             cwd="/",
             limit=_LINE,
             start_new_session=True,

@@ -49,6 +49,11 @@ async def test_a_failed_sub_model_is_an_exception_of_the_code() -> None:
     assert ran.output == "ReplError: over 10 sub-model calls\n"
 
 
+async def test_two_sessions_order_sets_and_draw_numbers_alike() -> None:
+    code = "print(list({'a', 'b', 'c', 'd', 'e', 'f'}), random.random())"
+    assert (await run(code)).output == (await run(code)).output
+
+
 async def test_output_is_cut() -> None:
     ran = await run("print('x' * 50_000)", output_chars=100)
     assert ran.output == "x" * 100 + "\n[49901 more characters were cut]"
