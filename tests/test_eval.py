@@ -115,5 +115,7 @@ def test_bad_requests_say_what_to_set(tmp_path: Path, capsys) -> None:
     driver = ["models.driver.url=http://127.0.0.1:1/v1", "models.driver.model=m"]
     assert cli.main([*base, "+method.limit=3", *driver]) == 2
     assert "unknown keys ['limit']" in capsys.readouterr().err
+    assert cli.main([*base, "method=full_context", *driver]) == 2
+    assert "set tokenizer=" in capsys.readouterr().err
     assert cli.main(["eval", "metod=rag"]) == 2
     assert not (tmp_path / "run").exists()

@@ -23,7 +23,8 @@ class EndpointDriver:
     """A `DriverModel` over chat completions. Its generations carry no token ids.
 
     Without a tokenizer `count` estimates from the text's length: a third of a token a byte at
-    first, then the largest rate the server's own usage has shown.
+    first, then the largest rate the server's own usage has shown. `learn` False keeps the first
+    rate, so that a resumed evaluation cuts its prompts as it did before.
     """
 
     def __init__(
@@ -32,7 +33,9 @@ class EndpointDriver:
         *,
         sampling: Mapping[str, Any] | None = None,
         tokenizer: ChatTokenizer | None = None,
+        learn: bool = True,
     ):
+        self._learn = learn
         self._client = ChatClient(endpoint)
         self._sampling = sampling
         self._tokenizer = tokenizer
@@ -54,7 +57,7 @@ class EndpointDriver:
             messages, max_tokens=max_tokens, sampling=self._sampling, schema=schema
         )
         usage = reply.usage
-        if usage.prompt:
+        if usage.prompt and self._learn:
             self._rate = max(self._rate or 0.0, usage.prompt / _size(messages))
         return Generation(
             text=reply.text,

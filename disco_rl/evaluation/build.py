@@ -75,6 +75,15 @@ async def build_method(
     if kind not in METHODS:
         raise ValueError(f"method.kind is {kind!r}; choose from {sorted(METHODS)}")
     known = {field.name for field in fields(METHODS[kind])}
+    if (
+        kind == "full_context"
+        and config["tokenizer"] == "words"
+        and config["models"]["driver"]["url"]
+    ):
+        raise ValueError(
+            "method full_context cuts its prompt at `limit` tokens of the Driver's, which words are"
+            " not; set tokenizer= to the Driver's tokenizer (its folder or hub name)"
+        )
     # The parts that are built here, not set in the config by value.
     if kind == "disco":
         given |= await _disco_parts(config, given, stack, driver)
@@ -148,7 +157,7 @@ def _driver(local: str | None, config: Mapping[str, Any], episode: EpisodeConfig
             seed=config["seed"],
         )
     if model["url"]:
-        return EndpointDriver(endpoint(model), sampling=request(model))
+        return EndpointDriver(endpoint(model), sampling=request(model), learn=False)
     raise ValueError("method disco needs models.driver.url, or method.driver_folder")
 
 

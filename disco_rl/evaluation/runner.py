@@ -59,8 +59,10 @@ async def run(
     setup: Setup,
     on_done: Callable[[Mapping[str, Any]], object] = lambda result: None,
 ) -> list[dict[str, Any]]:
-    """Results in the order of `items`; those already in the folder are not run again."""
-    done = {result["id"]: result for result in read_results(folder)}
+    """Results in the order of `items`; those already in the folder are not run again,
+    but for failures."""
+    _drop_cut_line(folder / ITEMS)
+    done = {r["id"]: r for r in read_results(folder) if r["stop"] != "error"}
     gate = FairGate(setup.max_calls)
     slots = asyncio.Semaphore(setup.max_items)
 
@@ -72,8 +74,9 @@ async def run(
             journal = Journal(folder / "in_flight" / f"{name}.jsonl")
             result = await answer(item, setup, Calls(item.id, setup.models, gate, journal))
             with (folder / ITEMS).open("a", encoding="utf-8") as file:
-                file.write(json.dumps(result, ensure_ascii=False) + "\n")
-            journal.drop()
+                file.write(json.dumps(result) + "\n")
+            if result["stop"] != "error":  # else it is run again on resume, from these replies
+                journal.drop()
         on_done(result)
         return result
 
@@ -92,9 +95,13 @@ async def answer(item: Item, setup: Setup, calls: Calls) -> dict[str, Any]:
         attempt, error = Attempt(None, "deadline"), f"deadline_s={setup.deadline_s:g} passed"
     except ModelError as failure:
         attempt, error = Attempt(None, "error"), str(failure)
+    except Exception as failure:  # one question's, whatever it is: the others go on
+        attempt, error = Attempt(None, "error"), f"{type(failure).__name__}: {failure}"
     seconds = time.perf_counter() - began
     given = attempt.answer
     if given is not None:
+        # A lone surrogate, which code of a model can make, is no text that a tokenizer takes.
+        given = given.encode("utf-8", "replace").decode()
         # Verbose replies game containment: every method is held to the same length.
         given = head(setup.tokenizer, given, item.task.max_tokens)
     scores: dict[str, float | None] = dict(score(item.scorer, given, item.gold))
@@ -127,14 +134,13 @@ async def answer(item: Item, setup: Setup, calls: Calls) -> dict[str, Any]:
 
 
 def read_results(folder: Path) -> list[dict[str, Any]]:
-    """Results so far. A line cut off by a kill is removed, so that the next one stands alone."""
+    """Results so far, without a line that is half written. Changes nothing: the run may be live."""
     path = folder / ITEMS
     if not path.is_file():
         return []
-    whole, cut, rest = path.read_bytes().rpartition(b"\n")
-    if rest:
-        path.write_bytes(whole + cut)
-    return [json.loads(line) for line in whole.splitlines()]
+    whole = path.read_bytes().rpartition(b"\n")[0]
+    results = [json.loads(line) for line in whole.splitlines()]
+    return list({result["id"]: result for result in results}.values())  # the last try of each
 
 
 def begin(folder: Path, config_yaml: str) -> None:
@@ -169,6 +175,14 @@ def finish(folder: Path, results: Sequence[Mapping[str, Any]], facts: Mapping[st
     part = folder / f"{SUMMARY}.part"
     part.write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
     part.replace(folder / SUMMARY)
+
+
+def _drop_cut_line(path: Path) -> None:
+    """What a kill cut off goes, so that the next line stands alone."""
+    if path.is_file():
+        whole, cut, rest = path.read_bytes().rpartition(b"\n")
+        if rest:
+            path.write_bytes(whole + cut)
 
 
 async def _judged(item: Item, given: str | None, judge: Judge) -> float | None:

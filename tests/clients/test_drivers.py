@@ -42,6 +42,15 @@ async def test_chat_driver_counts_by_the_servers_own_usage() -> None:
     assert got.output_ids == ()
 
 
+async def test_a_chat_driver_that_does_not_learn_counts_the_same_after_a_reply() -> None:
+    async with serve(says("hi", prompt_tokens=100, completion_tokens=1)) as server:
+        driver = EndpointDriver(Endpoint(server.url, "tiny"), learn=False)
+        before = driver.count(ASK)
+        await driver.generate(ASK, max_tokens=3)
+        assert driver.count(ASK) == before
+        await driver.close()
+
+
 def test_chat_driver_counts_by_a_tokenizer() -> None:
     driver = EndpointDriver(Endpoint("http://127.0.0.1:9/v1", "tiny"), tokenizer=Bytes())
     assert driver.count(ASK) == len("<user>Say hello.")

@@ -39,6 +39,21 @@ def test_figures_of_a_group() -> None:
     assert 25 <= f.interval[0] < 50 < f.interval[1] <= 75
 
 
+def test_failures_are_shown_and_count_as_no_grounding() -> None:
+    spent = {"calls": 1, "failures": 3, "prompt": 1, "output": 1}
+    results = [
+        result(1, 1.0, grounding=1.0),
+        result(2, 0.0, grounding=None, error="down", ledger={"driver": spent}),
+    ]
+    f = figures(results)
+    assert (f.grounding, f.grounded, f.judged) == (50.0, 2, 0)
+    assert f.failed_calls == {"driver": 1.5}
+    [table, _] = tables([run("a", results)])
+    cells = dict(zip(table.head, table.rows[0], strict=True))
+    assert (cells["grounded"], cells["failed calls"]) == ("50.0 (n=2)", "driver 1.50")
+    assert figures([result(1, 0.0, error="down")]).grounding is None
+
+
 def test_differences_are_paired() -> None:
     """Two runs that differ by a constant: the interval has no width, however hard the questions."""
     assert paired([0.4, 0.9, 0.1], [0.2, 0.7, -0.1]) == pytest.approx((0.2, 0.2, 0.2))

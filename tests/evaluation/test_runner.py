@@ -55,7 +55,7 @@ async def test_killed_and_resumed_it_pays_for_nothing_twice(tmp_path: Path) -> N
         paid = len(b.server.bodies)
     assert paid == 4 * (3 + 1)
 
-    sent, results = [], []
+    sent, results, kills = [], [], 0
     for _ in range(40):  # killed after every few replies, until nothing is left to kill
         async with bench(say) as b:
             work = asyncio.ensure_future(runner.run(tmp_path / "killed", ITEMS, setup(b, method)))
@@ -65,6 +65,7 @@ async def test_killed_and_resumed_it_pays_for_nothing_twice(tmp_path: Path) -> N
             await asyncio.sleep(0.05 if not work.done() else 0)
             if not work.done():
                 work.cancel()
+                kills += 1
                 await asyncio.gather(work, return_exceptions=True)
             sent += [json.dumps(body, sort_keys=True) for body in b.server.bodies]
             if not work.cancelled():
@@ -72,7 +73,7 @@ async def test_killed_and_resumed_it_pays_for_nothing_twice(tmp_path: Path) -> N
                 break
     assert table(results) == table(whole)
     # A request in the air when the process dies can be sent again; no reply received is.
-    assert len(set(sent)) == paid
+    assert len(set(sent)) == paid and len(sent) <= paid + 2 * kills  # two items, a call each
     assert not list((tmp_path / "killed" / "in_flight").iterdir())
 
 
@@ -80,7 +81,7 @@ async def test_replies_received_before_a_kill_are_never_asked_for_again(tmp_path
     """Exact form of the above: the third call is refused, so three replies were received."""
     method = ChainOfAgents(WORDS, chunk=20)
 
-    class Dies(Exception):
+    class Dies(BaseException):  # a kill, not a failure of the item
         pass
 
     class DyingMethod:
@@ -129,6 +130,32 @@ async def test_failures_are_wrong_answers_that_are_shown(tmp_path: Path) -> None
     assert results[0]["truncated"] == 7
 
 
+async def test_any_failure_is_the_items_own_and_any_answer_can_be_kept(tmp_path: Path) -> None:
+    class Odd:
+        async def run(self, task: Task, document: Document, calls: Calls) -> Attempt:
+            if "1" in task.question:
+                raise RecursionError("too deep")
+            return Attempt("Ada \ud800")
+
+    results = await runner.run(tmp_path, ITEMS[:2], setup(None, Odd()))
+    assert [r["error"] for r in results] == [None, "RecursionError: too deep"]
+    assert (results[0]["answer"], results[1]["stop"]) == ("Ada ?", "error")
+    assert runner.read_results(tmp_path) == results
+
+
+async def test_a_failed_question_is_asked_again_on_resume(tmp_path: Path) -> None:
+    await runner.run(tmp_path, ITEMS[:2], setup(None, Fails()))
+
+    class Works:
+        async def run(self, task: Task, document: Document, calls: Calls) -> Attempt:
+            assert "1" in task.question  # the other one was answered
+            return Attempt("Ada")
+
+    results = await runner.run(tmp_path, ITEMS[:2], setup(None, Works()))
+    assert [r["error"] for r in results] == [None, None]
+    assert runner.read_results(tmp_path) == results
+
+
 async def test_contexts_are_referred_to_not_copied(tmp_path: Path) -> None:
     async with bench(say) as b:
         await runner.run(tmp_path, ITEMS, setup(b, ChainOfAgents(WORDS, chunk=20)))
@@ -152,7 +179,12 @@ def test_another_config_is_refused(tmp_path: Path) -> None:
         runner.begin(tmp_path, "a: 1\nb: 3\n")
 
 
-def test_a_result_cut_off_by_a_kill_is_dropped(tmp_path: Path) -> None:
-    (tmp_path / runner.ITEMS).write_text('{"id": "a"}\n{"id": "b"')
+async def test_a_result_cut_off_by_a_kill_is_dropped_by_the_run_not_by_a_reader(
+    tmp_path: Path,
+) -> None:
+    kept = '{"id": "a"}\n{"id": "b"'
+    (tmp_path / runner.ITEMS).write_text(kept)
     assert runner.read_results(tmp_path) == [{"id": "a"}]
+    assert (tmp_path / runner.ITEMS).read_text() == kept
+    await runner.run(tmp_path, [], setup(None, Fails()))
     assert (tmp_path / runner.ITEMS).read_text() == '{"id": "a"}\n'

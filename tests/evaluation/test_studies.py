@@ -45,6 +45,19 @@ def test_every_run_of_a_study_composes(name: str) -> None:
         list(STUDY.runs(study, []))
 
 
+def test_limits_are_in_model_tokens_and_rag_names_its_embedder() -> None:
+    assert all("tokenizer" in study["needs"] for study in STUDIES.values())
+    assert {"models.embedder.url", "models.embedder.model"} <= set(STUDIES["main"]["needs"])
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "limit"), [("infinitebench_qa", 127_000), ("longbench_v2", 120_000)]
+)
+def test_full_context_is_cut_at_the_benchmarks_own_limit(benchmark: str, limit: int) -> None:
+    composed = compose(["method=full_context", f"benchmark={benchmark}"], name="eval")
+    assert composed.method.limit == limit
+
+
 def test_the_flat_study_measures_grounding_at_each_length(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setenv("DISCO_CACHE", str(tmp_path / "cache"))
     study = load(RECIPES / "flat_length" / "study.py")

@@ -21,10 +21,12 @@ BENCHMARKS: Mapping[str, Callable[..., Iterator[Item]]] = {
 
 def load_benchmark(config: Mapping[str, Any], tokenizer: Tokenizer) -> list[Item]:
     """The items of a config group: its `kind`, the loader's arguments, and `limit` (None: all).
+    `prompt_limit` is for the method (configs/method/full_context.yaml).
 
     Raises `ValueError` for an unknown kind or argument, a bad source, no items, or an id twice.
     """
-    given = {key: value for key, value in config.items() if key not in ("kind", "limit")}
+    own = ("kind", "limit", "prompt_limit")
+    given = {key: value for key, value in config.items() if key not in own}
     kind = str(config.get("kind"))
     try:
         if kind == "ruler_qa":

@@ -10,6 +10,7 @@ from disco_rl.evaluation.methods.prompts import render
 from disco_rl.evaluation.methods.protocol import Attempt, Document, Task
 from disco_rl.evaluation.tokens import Tokenizer, chunks, count, head
 
+_MARKED = re.compile(r"\[\s*no\s+information\s*\]", re.IGNORECASE)  # as texts/map.md asks
 _NOTHING = re.compile(r"no\s+information", re.IGNORECASE)
 _ANSWER = re.compile(r"^\W*answer\W*[:：][\s*_]*", re.IGNORECASE | re.MULTILINE)
 _CONFIDENCE = re.compile(r"confidence(?: score)?\W*([0-5](?:\.\d+)?)", re.IGNORECASE)
@@ -130,9 +131,9 @@ def _pieces(tokenizer: Tokenizer, text: str, room: int, level: int) -> Iterator[
 
 def informative(reply: str) -> bool:
     """Whether a reply says more than that there is nothing."""
-    if not reply.strip():
+    if not reply.strip() or _MARKED.search(reply):
         return False
-    return not (_NOTHING.search(reply) and _CONFIDENCE.search(reply) is None)
+    return not (_NOTHING.search(reply) and confidence(reply) == 0)
 
 
 def confidence(reply: str) -> float:

@@ -54,12 +54,13 @@ class Repl:
         # Python holds the context once, its JSON line, and its bytes while it is read.
         memory = (limits.memory_mb << 20) + 8 * len(self._context)
         self._process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-I", "-S", "-B", str(_CHILD), str(_CHILD.parent)),
+            *(sys.executable, "-s", "-S", "-B", str(_CHILD)),
             *(str(memory), str(math.ceil(limits.cpu_s)), str(limits.output_chars)),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.DEVNULL,
-            env={},  # no keys
+            # No keys; and sets in one order, so that a resumed session asks what it asked before.
+            env={"PYTHONHASHSEED": "0"},
             cwd="/",
             limit=_LINE,
             start_new_session=True,
@@ -125,15 +126,18 @@ class Repl:
         assert process is not None and process.stdout is not None
         loop = asyncio.get_running_loop()
         began = loop.time()
+        if seconds <= 0:  # spent on asking, over and over
+            await self.close()
+            raise ReplError(f"a block ran over {self._limits.block_s:g} s")
         try:
-            line = await asyncio.wait_for(process.stdout.readline(), max(seconds, 0.01))
+            line = await asyncio.wait_for(process.stdout.readline(), seconds)
             message = json.loads(line)
             if not isinstance(message, dict):
                 raise ValueError("not an object")
         except asyncio.TimeoutError as error:
             await self.close()
             raise ReplError(f"a block ran over {self._limits.block_s:g} s") from error
-        except ValueError as error:  # end of file, a flood, or noise
+        except (ValueError, RecursionError) as error:  # end of file, a flood, or noise
             await self.close()
             raise ReplError("the session ended (memory, processor time, or its code)") from error
         return message, loop.time() - began

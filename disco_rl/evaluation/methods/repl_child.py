@@ -64,6 +64,7 @@ def serve(source: BinaryIO, sink: BinaryIO, limit: int) -> NoReturn:
     def llm_query(prompt: Any) -> str:
         return llm_query_batched([prompt])[0]
 
+    random.seed(0)  # a resumed session asks what it asked before
     space: dict[str, Any] = {
         "__name__": "__main__",
         "context": receive()["context"],
@@ -90,10 +91,9 @@ def serve(source: BinaryIO, sink: BinaryIO, limit: int) -> NoReturn:
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, sys.argv[1])
-    from sandbox import lock  # ours, by the folder given; the process imports nothing else of ours
+    from sandbox import lock  # ours, beside this script; the process imports nothing else of ours
 
     sys.path.pop(0)
     pipes = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
-    lock(memory=int(sys.argv[2]), seconds=int(sys.argv[3]))
-    serve(*pipes, int(sys.argv[4]))
+    lock(memory=int(sys.argv[1]), seconds=int(sys.argv[2]))
+    serve(*pipes, int(sys.argv[3]))

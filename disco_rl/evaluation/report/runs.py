@@ -36,7 +36,8 @@ class Figures:
     """Of one run on one group. Scores in percent; intervals are 95% bootstrap over questions.
 
     `latency` (median and 95th percentile, seconds) leaves out questions that were resumed.
-    `stages` is None for methods without stages, `judge` where no verdict was given.
+    `stages` is None for methods without stages, `judge` where no verdict was given (`judged`
+    counts verdicts). `grounding` is over `grounded` questions; a failed one counts as 0.
     """
 
     n: int
@@ -44,13 +45,16 @@ class Figures:
     interval: tuple[float, float]
     strict: float
     judge: float | None
+    judged: int
     failed: int
     empty: int
     truncated: float
     stages: float | None
     grounding: float | None
+    grounded: int
     latency: tuple[float, float] | None
     calls: dict[str, float]
+    failed_calls: dict[str, float]
     tokens: dict[str, float]
     dollars: float
 
@@ -76,6 +80,8 @@ def figures(results: Sequence[dict[str, Any]]) -> Figures:
     judged = [r["scores"]["judge"] for r in results if r["scores"].get("judge") is not None]
     stages = [len(r["record"]["stages"]) for r in results if "stages" in r["record"]]
     grounded = [g for r in results if (g := r.get("grounding")) is not None]
+    if grounded:  # else no question has gold evidence, or the method names none
+        grounded += [0.0 for r in results if r["error"] is not None and r.get("grounding") is None]
     seconds = sorted(r["seconds"] for r in results if not r["replayed"])
     roles = sorted({role for result in results for role in result["ledger"]})
 
@@ -92,13 +98,16 @@ def figures(results: Sequence[dict[str, Any]]) -> Figures:
         interval=bootstrap(scores),
         strict=100 * mean(r["scores"]["strict"] for r in results),
         judge=100 * mean(judged) if judged else None,
+        judged=len(judged),
         failed=sum(r["error"] is not None for r in results),
         empty=sum(r["error"] is None and not (r["answer"] or "").strip() for r in results),
         truncated=100 * mean(bool(r["truncated"]) for r in results),
         stages=mean(stages) if stages else None,
         grounding=100 * mean(grounded) if grounded else None,
+        grounded=len(grounded),
         latency=(median(seconds), seconds[_p95(len(seconds))]) if seconds else None,
         calls=per_item("calls"),
+        failed_calls=per_item("failures"),
         tokens=per_item("prompt", "output"),
         dollars=sum(r["dollars"] for r in results),
     )

@@ -17,7 +17,8 @@ class Table:
 
 _HEAD = (
     "run", "group", "n", "official", "95%", "against baseline", "strict", "judge", "failed",
-    "empty", "truncated", "grounded", "stages", "latency s (median, p95)", "calls", "tokens", "$",
+    "empty", "truncated", "grounded", "stages", "latency s (median, p95)", "calls",
+    "failed calls", "tokens", "$",
 )  # fmt: skip
 
 
@@ -80,14 +81,15 @@ def _row(run: Run, group: str, baseline: Run | None) -> tuple[str, ...]:
         f"{f.interval[0]:.1f} to {f.interval[1]:.1f}",
         f"{gap[0]:+.1f} ({gap[1]:+.1f} to {gap[2]:+.1f}, n={gap[3]})" if gap else "",
         f"{f.strict:.1f}",
-        _maybe(f.judge),
+        _of(f.judge, f.judged),
         str(f.failed),
         str(f.empty),
         f"{f.truncated:.0f}%",
-        _maybe(f.grounding),
+        _of(f.grounding, f.grounded),
         _maybe(f.stages, 2),
         f"{f.latency[0]:.1f}, {f.latency[1]:.1f}" if f.latency else "",
         _by_role(f.calls, 1),
+        _by_role(f.failed_calls, 2),
         _by_role(f.tokens, 0),
         f"{f.dollars:.4g}",
     )
@@ -113,6 +115,10 @@ def _habits(run: Run) -> tuple[str, ...] | None:
 
 def _maybe(value: float | None, digits: int = 1) -> str:
     return "" if value is None else f"{value:.{digits}f}"
+
+
+def _of(value: float | None, n: int) -> str:
+    return "" if value is None else f"{value:.1f} (n={n})"
 
 
 def _by_role(values: dict[str, float], digits: int) -> str:

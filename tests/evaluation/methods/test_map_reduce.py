@@ -123,6 +123,8 @@ def test_fields_are_read() -> None:
     assert informative(FOUND.format("no information on Bob", "Ada", 4))
     assert not informative("There is no information here.")
     assert not informative(" ")
+    assert not informative("[NO INFORMATION]\nConfidence: 5")
+    assert not informative(FOUND.format("no information", "none", 0))
     assert final_answer("Rationale: the answer: no\nAnswer: Ada\n") == "Ada"
     assert final_answer("**Answer:** Ada Lovelace") == "Ada Lovelace"
     assert final_answer("Ada") == "Ada"

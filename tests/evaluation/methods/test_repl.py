@@ -49,6 +49,11 @@ async def test_a_failed_sub_model_is_an_exception_of_the_code() -> None:
     assert ran.output == "ReplError: over 10 sub-model calls\n"
 
 
+async def test_two_sessions_order_sets_and_draw_numbers_alike() -> None:
+    code = "print(list({'a', 'b', 'c', 'd', 'e', 'f'}), random.random())"
+    assert (await run(code)).output == (await run(code)).output
+
+
 async def test_output_is_cut() -> None:
     ran = await run("print('x' * 50_000)", output_chars=100)
     assert ran.output == "x" * 100 + "\n[49901 more characters were cut]"
@@ -153,6 +158,16 @@ async def test_a_flood_ends_the_session() -> None:
     flood = "import os\nwhile True: os.write(1, b'x' * 65536)"
     with pytest.raises(ReplError):
         await run(flood, block_s=20)
+
+
+async def test_asking_for_nothing_for_ever_is_the_blocks_own_time() -> None:
+    with pytest.raises(ReplError, match="ran over 0.2 s"):
+        await run("while True: llm_query_batched([])", block_s=0.2)
+
+
+async def test_a_message_nested_too_deep_ends_the_session() -> None:
+    with pytest.raises(ReplError, match="ended"):
+        await run("import os; os.write(1, b'[' * 60000 + b'\\n')")
 
 
 async def test_waiting_for_models_is_not_the_blocks_own_time() -> None:
