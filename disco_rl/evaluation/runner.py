@@ -3,7 +3,8 @@
 Why not `inspect_ai`, measured on 2026-11-30 with pip against constraints/cpu.txt: 0.3.285 needs
 fsspec<=2026.6.0 where the set-up that verl and datasets run on has fsspec 2026.9.0
 (`ResolutionImpossible`), and an unpinned search that went back to 0.3.231 ended without a fit when
-its time was up. By its documentation it resumes by sample, so that the worker replies of a sample under way, up to thousands, are paid for again.
+its time was up. By its documentation it resumes by sample, so that the worker replies of a sample
+under way, up to thousands, are paid for again.
 
 RUN/config.yaml        what was run; a run goes on only with the same
 RUN/items.jsonl        one result an item, appended when it is done; contexts by id only
