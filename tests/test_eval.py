@@ -104,7 +104,7 @@ async def test_evaluate_and_report_in_one_process(tmp_path: Path, capsys) -> Non
     page = (tmp_path / "runs" / "report.html").read_text()
     assert "chain" in page and "<svg" not in page
     [row] = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| chain")]
-    assert "| 300 | 4 | 25.0 |" in row  # one of the four questions has the answer "4 bells"
+    assert "| qa_1 300 | 4 | 25.0 |" in row  # one of the four questions has the answer "4 bells"
 
 
 def test_bad_requests_say_what_to_set(tmp_path: Path, capsys) -> None:

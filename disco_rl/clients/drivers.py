@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from disco_rl.clients.chat import ChatClient
@@ -23,8 +23,8 @@ class EndpointDriver:
     """A `DriverModel` over chat completions. Its generations carry no token ids.
 
     Without a tokenizer `count` estimates from the text's length: a third of a token a byte at
-    first, then the largest rate the server's own usage has shown. `learn` False keeps the first
-    rate, so that a resumed evaluation cuts its prompts as it did before.
+    first, then the largest rate the server's own usage has shown. With `length`,
+    tokens of a text, it is fixed, so that a resumed evaluation cuts its prompts as before.
     """
 
     def __init__(
@@ -33,9 +33,9 @@ class EndpointDriver:
         *,
         sampling: Mapping[str, Any] | None = None,
         tokenizer: ChatTokenizer | None = None,
-        learn: bool = True,
+        length: Callable[[str], int] | None = None,
     ):
-        self._learn = learn
+        self._length = length
         self._client = ChatClient(endpoint)
         self._sampling = sampling
         self._tokenizer = tokenizer
@@ -44,6 +44,9 @@ class EndpointDriver:
     def count(self, messages: Sequence[Message]) -> int:
         if self._tokenizer is not None:
             return len(template_ids(self._tokenizer, messages))
+        if self._length is not None:
+            # As in `_size`, the template's own tokens come on top.
+            return sum(self._length(m["content"]) + 6 for m in messages)
         return math.ceil(_size(messages) * (self._rate or 1 / 3))
 
     async def generate(
@@ -57,7 +60,7 @@ class EndpointDriver:
             messages, max_tokens=max_tokens, sampling=self._sampling, schema=schema
         )
         usage = reply.usage
-        if usage.prompt and self._learn:
+        if usage.prompt:
             self._rate = max(self._rate or 0.0, usage.prompt / _size(messages))
         return Generation(
             text=reply.text,

@@ -24,7 +24,7 @@ from disco_rl.evaluation.methods.rag import Rag
 from disco_rl.evaluation.methods.repl import ReplLimits
 from disco_rl.evaluation.methods.rlm import Rlm
 from disco_rl.evaluation.runner import Setup
-from disco_rl.evaluation.tokens import Tokenizer, load_tokenizer
+from disco_rl.evaluation.tokens import Tokenizer, WordTokenizer, count, load_tokenizer
 from disco_rl.prompts import load_prompts
 from disco_rl.rewards import build_judge
 
@@ -86,7 +86,7 @@ async def build_method(
         )
     # The parts that are built here, not set in the config by value.
     if kind == "disco":
-        given |= await _disco_parts(config, given, stack, driver)
+        given |= await _disco_parts(config, given, tokenizer, stack, driver)
     if kind == "rag":
         given["embedder"] = await _embedder(config["models"].get("embedder") or {}, folder, stack)
     if kind == "rlm" and "limits" in given:
@@ -117,6 +117,7 @@ def request(model: Mapping[str, Any]) -> dict[str, Any]:
 async def _disco_parts(
     config: Mapping[str, Any],
     given: dict[str, Any],
+    tokenizer: Tokenizer,
     stack: AsyncExitStack,
     driver: DriverModel | None,
 ) -> dict[str, Any]:
@@ -125,7 +126,7 @@ async def _disco_parts(
     episode = EpisodeConfig(load_prompts(given.pop("prompts", "full")), **limits)
     local = given.pop("driver_folder", None)
     if driver is None:
-        made = _driver(local, config, episode)
+        made = _driver(local, config, episode, tokenizer)
         stack.push_async_callback(made.close)
         driver = made
     settings = dict(config["worker"])
@@ -144,7 +145,9 @@ async def _disco_parts(
     }
 
 
-def _driver(local: str | None, config: Mapping[str, Any], episode: EpisodeConfig) -> Any:
+def _driver(
+    local: str | None, config: Mapping[str, Any], episode: EpisodeConfig, tokenizer: Tokenizer
+) -> Any:
     model = config["models"]["driver"]
     if local:
         from disco_rl.trainer.cpu.driver import LocalDriver
@@ -157,7 +160,13 @@ def _driver(local: str | None, config: Mapping[str, Any], episode: EpisodeConfig
             seed=config["seed"],
         )
     if model["url"]:
-        return EndpointDriver(endpoint(model), sampling=request(model), learn=False)
+
+        def length(text: str) -> int:
+            if isinstance(tokenizer, WordTokenizer):  # words are fewer than tokens
+                return -(-len(text.encode("utf-8", "replace")) // 3)
+            return count(tokenizer, text)
+
+        return EndpointDriver(endpoint(model), sampling=request(model), length=length)
     raise ValueError("method disco needs models.driver.url, or method.driver_folder")
 
 

@@ -42,9 +42,9 @@ async def test_chat_driver_counts_by_the_servers_own_usage() -> None:
     assert got.output_ids == ()
 
 
-async def test_a_chat_driver_that_does_not_learn_counts_the_same_after_a_reply() -> None:
+async def test_a_chat_driver_with_a_length_counts_the_same_after_a_reply() -> None:
     async with serve(says("hi", prompt_tokens=100, completion_tokens=1)) as server:
-        driver = EndpointDriver(Endpoint(server.url, "tiny"), learn=False)
+        driver = EndpointDriver(Endpoint(server.url, "tiny"), length=len)
         before = driver.count(ASK)
         await driver.generate(ASK, max_tokens=3)
         assert driver.count(ASK) == before

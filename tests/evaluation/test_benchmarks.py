@@ -51,7 +51,11 @@ def test_ruler_asks_the_same_questions_at_every_length(tmp_path: Path) -> None:
     }  # fmt: skip
     items = load_benchmark(config, WORDS)
     assert [i.task.question for i in items[:3]] == [i.task.question for i in items[3:]]
-    assert [item.group for item in items] == ["60"] * 3 + ["200"] * 3
+    assert [item.group for item in items] == ["qa_1 60"] * 3 + ["qa_1 200"] * 3
+    assert all(item.id.startswith("ruler-qa_1-") for item in items)
+    fewer = load_benchmark(config | {"n": 2, "lengths": [60]}, WORDS)
+    by_id = {item.id: item.task.question for item in items}
+    assert all(by_id.get(i.id, i.task.question) == i.task.question for i in fewer)
 
 
 def test_ruler_refuses_a_length_under_its_own_documents(tmp_path: Path) -> None:

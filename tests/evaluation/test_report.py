@@ -16,7 +16,8 @@ from disco_rl.evaluation.report.tables import markdown, tables
 def result(i: int, score: float, group: str = "100", **more) -> dict:
     spent = {"calls": 2, "prompt": 100, "output": 10}
     return {
-        "id": f"{group}/{i}", "group": group, "scorer": "ruler_qa", "answer": "x", "error": None,
+        "id": f"{group}/{i}", "question": f"{i}?", "group": group, "scorer": "ruler_qa",
+        "answer": "x", "error": None,
         "scores": {"official": score, "strict": score / 2, "judge": None}, "truncated": 0,
         "seconds": float(i), "replayed": 0, "ledger": {"driver": spent}, "dollars": 0.5,
         "record": {}, **more,
@@ -60,6 +61,8 @@ def test_differences_are_paired() -> None:
     ours = run("a", [result(i, 1.0) for i in range(5)])
     theirs = run("b", [result(i, 0.5) for i in range(3)])
     assert against(ours, theirs, "100") == (50.0, 50.0, 50.0, 3)
+    other = run("c", [result(i, 0.5, question="another?") for i in range(3)])
+    assert against(ours, other, "100") is None
     assert against(ours, ours, "100") is None
     with pytest.raises(ValueError, match="as many"):
         paired([1.0], [])

@@ -1,5 +1,6 @@
 """One question of a benchmark, and rows from wherever they are."""
 
+import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -83,6 +84,11 @@ def field(row: Mapping[str, Any], name: str, source: str) -> Any:
     if name not in row:
         raise ValueError(f"{source}: a row has no field {name!r}; it has {sorted(row)}")
     return row[name]
+
+
+def digest(*parts: str) -> str:
+    """Of what makes a question itself, so that two questions never share an id."""
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:12]
 
 
 def held(id: str, text: str) -> Document:

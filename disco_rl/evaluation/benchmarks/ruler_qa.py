@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from disco_rl.evaluation.benchmarks.item import SHORT_STYLE, Item, rows
+from disco_rl.evaluation.benchmarks.item import SHORT_STYLE, Item, digest, rows
 from disco_rl.evaluation.methods.protocol import Document, Task
 from disco_rl.evaluation.scores import Gold
 from disco_rl.evaluation.tokens import Tokenizer, count
@@ -39,18 +39,21 @@ def ruler_qa(
 
     Raises `ValueError` where a question's own documents don't fit a length.
     """
-    documents, questions = _read(source)
+    task, documents, questions = _read(source)
+    questions = list(dict.fromkeys(questions))
     chosen = random.Random(seed).sample(questions, min(n, len(questions)))
     sizes = [count(tokenizer, f"Document 1000:\n{d}\n\n") for d in documents]
     for length in lengths:
-        for i, question in enumerate(chosen):
-            id = f"ruler-{length}-{seed}-{i}"
+        for question in chosen:
+            own = (documents[i] for i in question.own)
+            name = digest(question.text, *question.answers, *own)
+            id = f"ruler-{task}-{length}-{seed}-{name}"
             make = partial(
                 build, tokenizer, documents, sizes, question, length, random.Random(id).random()
             )
             yield Item(
                 id,
-                str(length),
+                f"{task} {length}",
                 "ruler_qa",
                 Task(question.text, style=SHORT_STYLE, max_tokens=REPLY_TOKENS),
                 Gold(question.answers),
@@ -128,14 +131,14 @@ def _exact(tokenizer: Tokenizer, text: str, room: int) -> str:
     return best
 
 
-def _read(source: str) -> tuple[list[str], list[_Question]]:
+def _read(source: str) -> tuple[str, list[str], list[_Question]]:
     table = list(rows(source))
     if not table:
         raise ValueError(f"{source}: holds no rows")
     if "paragraphs" in table[0]:
-        return _squad(table)
+        return ("qa_1", *_squad(table))
     if {"question", "answer", "context"} <= table[0].keys():
-        return _hotpot(table)
+        return ("qa_2", *_hotpot(table))
     raise ValueError(f"{source}: neither SQuAD nor HotpotQA; a row has {sorted(table[0])}")
 
 

@@ -4,14 +4,14 @@ import math
 from collections.abc import Iterator
 
 from disco_rl.data import ContextStore, load_rows
-from disco_rl.evaluation.benchmarks.item import Item
+from disco_rl.evaluation.benchmarks.item import Item, digest
 from disco_rl.evaluation.methods.disco import StoredDocument
 from disco_rl.evaluation.methods.protocol import Task
 from disco_rl.evaluation.scores import Gold
 
 
 def samples(source: str, store: str, style: str = "") -> Iterator[Item]:
-    """The group is the context's length, rounded to a power of two of tokens.
+    """The group is the source and the context's length, rounded to a power of two of tokens.
 
     `style` is empty, since a Driver is asked the bare question when it is trained.
     """
@@ -19,8 +19,8 @@ def samples(source: str, store: str, style: str = "") -> Iterator[Item]:
     for sample in load_rows(source):
         context = opened.get(sample.context_id)
         yield Item(
-            f"{sample.data_source}-{sample.index}",
-            f"{2 ** round(math.log2(max(sample.n_tokens, 1)))}",
+            f"{sample.data_source}-{sample.index}-{digest(sample.question, *sample.answers)}",
+            f"{sample.data_source} {2 ** round(math.log2(max(sample.n_tokens, 1)))}",
             "exact",
             Task(sample.question, style=style),
             Gold(sample.answers),

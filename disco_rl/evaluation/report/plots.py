@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from statistics import mean
 from typing import Any
 
-from disco_rl.evaluation.report.runs import Figures, Run, figures
+from disco_rl.evaluation.report.runs import Figures, Run, figures, length
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,8 @@ def plots(runs: Sequence[Run]) -> list[Plot]:
 
 def _length(runs: Sequence[Run]) -> Plot | None:
     lines = {
-        run.name: {int(g): figures(run.of(g)) for g in run.groups() if g.isdigit()} for run in runs
+        run.name: {n: figures(run.of(g)) for g in run.groups() if (n := length(g)) is not None}
+        for run in runs
     }
     if not any(len(points) > 1 for points in lines.values()):
         return None

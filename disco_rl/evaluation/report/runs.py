@@ -25,7 +25,7 @@ class Run:
 
     def groups(self) -> list[str]:
         found = {result["group"] for result in self.results}
-        return sorted(found, key=lambda g: (not g.isdigit(), int(g) if g.isdigit() else 0, g))
+        return sorted(found, key=lambda g: (length(g) is None, length(g) or 0, g))
 
     def of(self, group: str) -> list[dict[str, Any]]:
         return [result for result in self.results if result["group"] == group]
@@ -75,6 +75,12 @@ def find_runs(folder: Path) -> list[Run]:
     return runs
 
 
+def length(group: str) -> int | None:
+    """Tokens of context, which end the group's name (`qa_1 256000`); None where none do."""
+    last = group.rpartition(" ")[2]
+    return int(last) if last.isdigit() else None
+
+
 def figures(results: Sequence[dict[str, Any]]) -> Figures:
     scores = [100 * result["scores"]["official"] for result in results]
     judged = [r["scores"]["judge"] for r in results if r["scores"].get("judge") is not None]
@@ -115,8 +121,9 @@ def figures(results: Sequence[dict[str, Any]]) -> Figures:
 
 def against(run: Run, baseline: Run, group: str) -> tuple[float, float, float, int] | None:
     """Difference in percent points, its paired interval, and over how many common questions."""
-    theirs = {result["id"]: result["scores"]["official"] for result in baseline.of(group)}
-    both = [(r["scores"]["official"], theirs[r["id"]]) for r in run.of(group) if r["id"] in theirs]
+    theirs = {(r["id"], r["question"]): r["scores"]["official"] for r in baseline.of(group)}
+    ours = {(r["id"], r["question"]): r["scores"]["official"] for r in run.of(group)}
+    both = [(score, theirs[key]) for key, score in ours.items() if key in theirs]
     if run is baseline or not both:
         return None
     gap, low, high = paired([100 * a for a, _ in both], [100 * b for _, b in both])
