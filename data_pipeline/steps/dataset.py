@@ -1,5 +1,6 @@
 """Step `dataset`: the built contexts become rows, context store, card and report."""
 
+import hashlib
 import shutil
 from collections import Counter
 from collections.abc import Iterator
@@ -45,7 +46,7 @@ class _Kept:
                     {"id": built.id, "filter": verdict.filter, "reason": verdict.reason}
                 )
                 continue
-            self.samples.append(replace(built.sample, index=len(self.samples)))
+            self.samples.append(built.sample)
             self.about.append(
                 {
                     "id": built.id,
@@ -73,6 +74,7 @@ def write_dataset(
     tokenizer: str,
     shard_size: int,
     n_validation: int,
+    seed: int,
 ) -> tuple[Manifest, bool]:
     """Writes rows, store, card, report, what was dropped and the manifest to the new folder `out`.
 
@@ -102,10 +104,8 @@ def write_dataset(
         check = check_evidence(kept.samples, ContextStore(folder / "contexts"))
         if check.missing:
             raise ValueError(f"evidence isn't where the rows say: {check.missing[:3]}")
-        splits = {
-            "validation": kept.samples[:n_validation],
-            "train": kept.samples[n_validation:],
-        }
+        samples = _shuffled(kept, seed)
+        splits = {"validation": samples[:n_validation], "train": samples[n_validation:]}
         for split, samples in splits.items():
             if samples:
                 write_rows(folder / f"{split}.parquet", samples)
@@ -134,6 +134,17 @@ def write_dataset(
     return manifest, True
 
 
+def draw_key(seed: int, id: str) -> str:
+    """What samples are ordered by before any are left out: MuSiQue's files are sorted by hops."""
+    return hashlib.sha256(f"{seed}:{id}".encode()).hexdigest()
+
+
+def _shuffled(kept: _Kept, seed: int) -> list[Sample]:
+    about = zip(kept.about, kept.samples, strict=True)
+    drawn = sorted(about, key=lambda one: draw_key(seed, one[0]["id"]))
+    return [replace(sample, index=k) for k, (_, sample) in enumerate(drawn)]
+
+
 def push(folder: Path, repository: str) -> str:
     """Uploads the data set; returns its address. Raises what `huggingface_hub` raises."""
     from huggingface_hub import HfApi
@@ -144,8 +155,10 @@ def push(folder: Path, repository: str) -> str:
 
 
 def _counts(samples: list[Sample]) -> dict[str, int]:
+    by_hops = Counter(len(sample.hops) for sample in samples)
     return {
         "samples": len(samples),
+        **{f"samples of {n} hops": count for n, count in sorted(by_hops.items())},
         "hops": sum(len(sample.hops) for sample in samples),
         "tokens": sum(sample.n_tokens for sample in samples),
         "shards": sum(sample.n_shards for sample in samples),

@@ -11,7 +11,7 @@ from data_pipeline.filters.contamination import contaminated
 from data_pipeline.lines import Backend, Manifest, read_lines, run_lines
 from data_pipeline.llm import Llm
 from data_pipeline.musique_records import Record
-from data_pipeline.steps.dataset import push, write_dataset
+from data_pipeline.steps.dataset import draw_key, push, write_dataset
 from data_pipeline.steps.questions import read_questions
 from data_pipeline.steps.settings import Places, Settings
 from data_pipeline.steps.work import (
@@ -187,6 +187,7 @@ class _Run:
             tokenizer=self.settings.tokenizer,
             shard_size=self.settings.shard_size,
             n_validation=about.n_validation,
+            seed=self.settings.expansion.seed,
         )
         if built and about.push_to:
             push(places.dataset, about.push_to)
@@ -195,11 +196,11 @@ class _Run:
         return {"counts": _flat(manifest["counts"])}
 
     def _kept(self, limit: int | None) -> Iterator[tuple[Record, Any]]:
-        n_kept = 0
-        plans, verdicts = self._read("plans", Planned), self._read("filters", Judged)
-        for record, planned, judged in zip(self._records(), plans, verdicts, strict=True):
-            if judged.kept and planned.plan is not None and (limit is None or n_kept < limit):
-                n_kept += 1
+        seed = self.settings.expansion.seed
+        ids = [judged.id for judged in self._read("filters", Judged) if judged.kept]
+        drawn = set(sorted(ids, key=lambda id: draw_key(seed, id))[:limit])
+        for record, planned in zip(self._records(), self._read("plans", Planned), strict=True):
+            if record.id in drawn and planned.plan is not None:
                 yield record, planned.plan
 
     def _lines(

@@ -2,6 +2,7 @@
 
 import json
 import sqlite3
+import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from data_pipeline.wiki.store import FORMAT_VERSION, SCHEMA, read_meta
 from disco_rl.core.text import sentence_spans
 
 _BATCH = 256
+_SURROGATES = "holds half of a surrogate pair"
 
 
 def build_pages(
@@ -31,8 +33,9 @@ def build_pages(
     """Writes the store `path`, or goes on with it; returns counts of pages, redirects, rejected.
 
     A title's first page stays, also against a redirect, so sources come in order of preference.
-    What can't be used is kept in the table `rejected` with its place and reason. Raises
-    `ValueError` when `path` holds something else.
+    What can't be used is kept in the table `rejected` with its place and reason. A source that
+    breaks off is told on stderr and isn't done: the next call tries the rest of it again. Raises
+    `ValueError` when `path` holds something else, `ImportError` where a parser isn't installed.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     settings = {
@@ -42,7 +45,7 @@ def build_pages(
     }
     db = sqlite3.connect(path)
     try:
-        if not _resume(db, path, settings):
+        if not _resume(db, path, settings, len(sources)):
             builder = _Builder(db, token_starts(tokenizer), max_chars)
             for number, source in enumerate(sources):
                 builder.add_source(number, source, progress)
@@ -66,12 +69,28 @@ def counts(db: sqlite3.Connection) -> dict[str, int]:
     }
 
 
+def _has_surrogates(*texts: str) -> bool:
+    """JSON's escapes can give half a pair, which neither SQLite nor a tokenizer takes."""
+    try:
+        "".join(texts).encode()
+    except UnicodeEncodeError:
+        return True
+    return False
+
+
+def _shown(text: str) -> str:
+    return text.encode("utf-8", "replace").decode()
+
+
 def _size(path: Path) -> int:
     return path.stat().st_size if path.is_file() else -1
 
 
-def _resume(db: sqlite3.Connection, path: Path, settings: Mapping[str, Any]) -> bool:
-    """Whether the store is complete already; makes its tables where there are none."""
+def _resume(
+    db: sqlite3.Connection, path: Path, settings: Mapping[str, Any], n_sources: int
+) -> bool:
+    """Whether the store is complete and each source was read to its end; makes its tables where
+    there are none."""
     try:
         if not db.execute("SELECT name FROM sqlite_master").fetchall():
             db.execute("PRAGMA journal_mode=WAL")
@@ -89,7 +108,9 @@ def _resume(db: sqlite3.Connection, path: Path, settings: Mapping[str, Any]) -> 
             f"{path}: built with other settings ({meta.get('settings')} there, {settings} asked "
             "for); remove it, or choose another place"
         )
-    return bool(meta.get("complete"))
+    return bool(meta.get("complete")) and all(
+        meta.get(f"done {number}") == "all" for number in range(n_sources)
+    )
 
 
 def _finish(db: sqlite3.Connection) -> None:
@@ -113,6 +134,9 @@ class _Builder:
         done = read_meta(self.db).get(key, 0)
         if done == "all":
             return
+        place = str(source.path)
+        with self.db:  # of an earlier try: one that breaks off there again is counted once
+            self.db.execute("DELETE FROM rejected WHERE source=? AND place=?", (number, place))
         raw = islice(source.raw(), done, None)
         while True:
             items, broken = _convert(source, raw)
@@ -120,20 +144,21 @@ class _Builder:
                 self._add(number, items)
                 done += len(items)
                 if broken is not None:
-                    row = (number, str(source.path), "", broken)
+                    row = (number, place, "", broken)
                     self.db.execute("INSERT INTO rejected VALUES (?, ?, ?, ?)", row)
-                _set(self.db, key, "all" if broken is not None or len(items) < _BATCH else done)
+                ended = broken is None and len(items) < _BATCH
+                _set(self.db, key, "all" if ended else done)
             progress(len(items))
-            if broken is not None or len(items) < _BATCH:
+            if broken is not None:
+                print(f"warning: {broken}; {done:,} records of it were read", file=sys.stderr)
+            if broken is not None or ended:
                 return
 
     def _add(self, number: int, items: Iterable[Item]) -> None:
         pages, rejected = [], []
         for item in items:
             if isinstance(item, Redirect):
-                key, target = title_key(item.title), title_key(item.target)
-                reason = "leads to itself" if key == target else self._claim(key, None, target)
-                if reason:
+                if reason := self._redirect(item):
                     rejected.append(Rejected("redirect", item.title, reason))
             elif isinstance(item, Rejected):
                 rejected.append(item)
@@ -148,10 +173,21 @@ class _Builder:
                 rejected.append(Rejected("page", page.title, reason))
         self.db.executemany(
             "INSERT INTO rejected VALUES (?, ?, ?, ?)",
-            [(number, one.place, one.title, one.reason) for one in rejected],
+            [(number, *map(_shown, (one.place, one.title, one.reason))) for one in rejected],
         )
 
+    def _redirect(self, item: Redirect) -> str | None:
+        """Takes the redirect's title; says why not."""
+        if _has_surrogates(item.title, item.target):
+            return _SURROGATES
+        key, target = title_key(item.title), title_key(item.target)
+        return "leads to itself" if key == target else self._claim(key, None, target)
+
     def _unusable(self, page: SourcePage) -> str | None:
+        if _has_surrogates(
+            page.title, page.text, page.revision, *(link.title for link in page.links)
+        ):
+            return _SURROGATES
         if not title_key(page.title):
             return "no title"
         if not page.text.strip():
@@ -187,7 +223,7 @@ class _Builder:
             page.revision,
             zlib.compress(json.dumps(links, ensure_ascii=False).encode(), 1),
             zlib.compress(sentences.tobytes(), 1),
-            zlib.compress(body.encode("utf-8", "replace"), 1),
+            zlib.compress(body.encode(), 1),
         )
         added = self.db.execute("INSERT INTO pages VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?)", row)
         return int(added.lastrowid or 0)
@@ -200,6 +236,8 @@ def _convert(source: Source, raw: Iterator[Any]) -> tuple[list[Item], str | None
         for one in islice(raw, _BATCH):
             try:
                 items.append(source.convert(one))
+            except ImportError:  # no page's fault: each would be rejected
+                raise
             except Exception as error:  # a parser may raise anything on a malformed page
                 items.append(Rejected(str(one)[:80], "", f"can't be converted: {error!r}"))
     except SourceError as error:

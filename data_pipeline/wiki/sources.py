@@ -1,7 +1,9 @@
 """Where pages come from: a source streams raw records, cheap to skip, and converts each."""
 
 import gzip
+import importlib
 import json
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -156,8 +158,12 @@ class Excerpts:
         return SourcePage(raw[0], text, (), is_disambiguation(raw[0], text), True)
 
 
+_READERS = {"dump": "mwparserfromhell", "zim": "libzim.reader"}  # of the extra [wiki]
+
+
 def open_source(about: Mapping[str, Any]) -> Source:
-    """The source of `{kind, path}`. Raises `ValueError` for an unknown kind or a missing file."""
+    """The source of `{kind, path}`. Raises `ValueError` for an unknown kind, a missing file, or a
+    reader that isn't installed."""
     from data_pipeline.wiki.dump import Dump
     from data_pipeline.wiki.zim import Zim
 
@@ -175,6 +181,14 @@ def open_source(about: Mapping[str, Any]) -> Source:
     path = Path(str(path))
     if not path.is_file() and not Path(f"{path}aa").is_file():  # a ZIM may be split
         raise ValueError(f"pages.sources: {path}: no such file")
+    if reader := _READERS.get(kind):
+        try:
+            importlib.import_module(reader)
+        except ImportError as error:
+            raise ValueError(
+                f"pages.sources: {path}: reading a {kind} needs {reader.partition('.')[0]} "
+                f"({error}): pip install 'disco-rl[wiki]'"
+            ) from error
     return kinds[kind](path)
 
 
@@ -182,7 +196,7 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
     with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
         try:
             yield from ((n, line) for n, line in enumerate(file, 1) if line.strip())
-        except (EOFError, OSError) as error:
+        except (EOFError, OSError, zlib.error) as error:
             raise SourceError(f"{path}: can't be read further ({error})") from error
 
 

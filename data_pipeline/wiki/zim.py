@@ -28,12 +28,8 @@ class Zim:
 
     def raw(self) -> Iterator[tuple[str, str, str | bytes | None]]:
         """Path, title, and the redirect's target (text) or the page's HTML (bytes)."""
-        try:
-            from libzim.reader import Archive
-        except ImportError as error:
-            raise SourceError(
-                f"{self.path}: reading a ZIM needs libzim: pip install 'disco-rl[wiki]'"
-            ) from error
+        from libzim.reader import Archive
+
         try:
             archive = Archive(self.path)
         except RuntimeError as error:

@@ -6,6 +6,8 @@ import json
 import pickle
 import re
 import sqlite3
+import sys
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -23,6 +25,7 @@ from data_pipeline.wiki.page import (
     Link,
     Redirect,
     Rejected,
+    SourceError,
     SourcePage,
     replace_spans,
     title_key,
@@ -115,6 +118,92 @@ def test_a_killed_build_goes_on_to_the_same_store(tmp_path: Path) -> None:
         assert rows(tmp_path / "part.sqlite", table) == rows(tmp_path / "whole.sqlite", table)
     with pytest.raises(ValueError, match="built with other settings"):
         build(tmp_path / "part.sqlite", Listed(items), max_chars=50)
+
+
+@dataclass(frozen=True)
+class Breaking(Listed):
+    """Can't be read beyond `dies_at`."""
+
+    def raw(self) -> Iterator[Item]:
+        yield from self.items[: self.dies_at]
+        if self.dies_at is not None:
+            raise SourceError("listed: can't be read further")
+
+
+def test_a_source_that_breaks_off_is_told_and_tried_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    items = tuple(small_wiki.pages(300, 5, (1, 4)))
+    store, after = tmp_path / "p.sqlite", Listed((SourcePage("After", "It goes on."),))
+    first = build(store, Breaking(items, dies_at=280), after)
+    assert first["pages"] == 281 and first["rejected"] == 1
+    assert "can't be read further; 280 records of it were read" in capsys.readouterr().err
+    assert PageStore(store).find("After") is not None
+    assert build(store, Breaking(items, dies_at=280), after) == first
+    whole = build(store, Breaking(items), after)
+    assert whole["pages"] == 301 and whole["rejected"] == 0
+    capsys.readouterr()
+    assert build(store, Breaking(items), after) == whole and capsys.readouterr().err == ""
+
+
+@dataclass(frozen=True)
+class Unreadable(Listed):
+    def convert(self, raw: Item) -> Item:
+        import no_such_parser  # type: ignore[import-not-found]  # noqa: F401
+
+        return raw
+
+
+def test_a_parser_that_is_missing_stops_the_build(tmp_path: Path) -> None:
+    with pytest.raises(ImportError, match="no_such_parser"):
+        build(tmp_path / "p.sqlite", Unreadable((SourcePage("A", "B."),)))
+    assert build(tmp_path / "p.sqlite", Unreadable(()))["rejected"] == 0
+
+
+@pytest.mark.parametrize(("kind", "module"), [("dump", "mwparserfromhell"), ("zim", "libzim")])
+def test_a_source_without_its_reader_names_the_extra(
+    kind: str, module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    for name in (module, f"{module}.reader"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(ValueError, match=rf"needs {module} .*pip install 'disco-rl\[wiki\]'"):
+        open_source({"kind": kind, "path": str(tmp_path / "file")})
+
+
+def test_half_a_surrogate_pair_costs_its_page_alone(tmp_path: Path) -> None:
+    half = "a \ud800 b"
+    pages = [
+        {"title": half, "text": "Text."},
+        {"title": "In the text", "text": half},
+        {"title": "In a link", "text": "Text.", "links": [[0, 4, half]]},
+        {"title": half, "text": 3},
+        {"title": "Good", "text": "Text with a pair: 🙂."},
+    ]
+    (tmp_path / "p.jsonl").write_text("".join(json.dumps(page) + "\n" for page in pages))
+    (tmp_path / "r.json").write_text(json.dumps({half: "Good", "To": half, "Fine": "Good"}))
+    counts = build(
+        tmp_path / "p.sqlite",
+        open_source({"kind": "pages", "path": str(tmp_path / "p.jsonl")}),
+        open_source({"kind": "redirects", "path": str(tmp_path / "r.json")}),
+    )
+    assert (counts["pages"], counts["redirects"], counts["rejected"]) == (1, 1, 6)
+    assert PageStore(tmp_path / "p.sqlite").find("Fine") is not None
+
+
+def test_a_broken_deflate_stream_breaks_its_source_off(tmp_path: Path) -> None:
+    lines = b"".join(
+        json.dumps({"title": p.title, "text": p.text}).encode() + b"\n"
+        for p in small_wiki.pages(100, 3)
+    )
+    packer = zlib.compressobj(wbits=31)
+    packed = packer.compress(lines) + packer.flush(zlib.Z_FULL_FLUSH) + b"\xff" * 99
+    path = tmp_path / "p.jsonl.gz"
+    path.write_bytes(packed)
+    with pytest.raises(zlib.error, match="invalid block type"):
+        gzip.decompress(packed)
+    counts = build(tmp_path / "p.sqlite", open_source({"kind": "pages", "path": str(path)}))
+    assert 0 < counts["pages"] <= 100 and counts["rejected"] == 1
 
 
 def test_a_missing_or_foreign_store_is_explained(tmp_path: Path) -> None:

@@ -19,12 +19,16 @@ import pyarrow.parquet as pq
 import pytest
 
 from data_pipeline.__main__ import main
-from data_pipeline.lines import Backend, ordered, run_lines
+from data_pipeline.lines import Backend, ordered, run_lines, to_line
+from data_pipeline.steps.dataset import write_dataset
 from data_pipeline.steps.report import bars, deciles
 from data_pipeline.steps.run import run
 from data_pipeline.steps.settings import Settings, parse_settings
+from data_pipeline.steps.work import Built, Judged
 from data_pipeline.tokens import count_words
 from disco_rl.config import compose
+from disco_rl.core.sample import Hop, Sample
+from disco_rl.core.shards import Shard
 from disco_rl.data import ContextStore, load_rows
 from tests.clients.scripted import says, serve
 from tests.data_pipeline import small_wiki
@@ -116,6 +120,47 @@ def test_every_row_reads_its_evidence_by_an_independent_check(built: Path, input
             ]
             assert hop["shard_ids"] == holders
         assert len({i for hop in extra["hops"] for i in hop["shard_ids"]}) >= 2
+
+
+def write_sorted(out: Path, seed: int) -> dict[str, Any]:
+    """The data set of 20 samples of two hops and then 20 of four, as MuSiQue's files are sorted."""
+    text, built = "It is Gold. ", []
+    for k in range(40):
+        hop = Hop("Which?", "Gold", (), (0,), (0, 11))
+        n_hops = 2 if k < 20 else 4
+        sample = Sample(0, f"Q{k}?", ("Gold",), f"wiki-{k}", 1, 4, (hop,) * n_hops, "musique-wiki")
+        shards = (Shard(0, 0, len(text), 4),)
+        built.append(Built(str(k), sample, text, shards, 4, 1, 1, (0.0,) * n_hops, None))
+    out.mkdir()
+    (out / "contexts.jsonl").write_bytes(b"".join(map(to_line, built)))
+    (out / "verdicts.jsonl").write_bytes(b"".join(to_line(Judged(b.id, ())) for b in built))
+    write_dataset(
+        out / "dataset",
+        out / "contexts.jsonl",
+        out / "verdicts.jsonl",
+        settings={},
+        steps={},
+        tokenizer="words",
+        shard_size=128,
+        n_validation=10,
+        seed=seed,
+    )
+    return dict(json.loads((out / "dataset" / "manifest.json").read_text())["counts"])
+
+
+def test_validation_is_drawn_from_all_the_kept(tmp_path: Path) -> None:
+    counts = write_sorted(tmp_path / "a", seed=0)
+    for split, n in (("validation", 10), ("train", 30)):
+        two, four = (counts[split][f"samples of {hops} hops"] for hops in (2, 4))
+        assert two + four == n and min(two, four) >= 0.2 * n
+    questions = {}
+    for name, seed in (("a", 0), ("b", 0), ("c", 1)):
+        if name != "a":
+            write_sorted(tmp_path / name, seed)
+        rows = load_rows(tmp_path / name / "dataset" / "validation.parquet")
+        assert [row.index for row in rows] == list(range(10))
+        questions[name] = [row.question for row in rows]
+    assert questions["a"] == questions["b"] != questions["c"]
 
 
 def test_what_the_folder_holds(built: Path) -> None:
