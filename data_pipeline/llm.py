@@ -20,6 +20,10 @@ PROMPTS = PromptSet(
 )
 
 
+def prompts_sha256() -> str:
+    return hashlib.sha256(json.dumps(PROMPTS.texts, sort_keys=True).encode()).hexdigest()
+
+
 class NoReply(ValueError):
     """The model refused this request, or its reply can't be used. Never a verdict."""
 

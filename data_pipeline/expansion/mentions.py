@@ -1,5 +1,6 @@
 """Mentions in a question's paragraphs: from the offline linker, or from an LLM and checked."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -45,13 +46,15 @@ def _checked(reply: dict, text: str, body: int, linker: Linker) -> tuple[Link, .
         name, title = (one.get("text"), one.get("page")) if isinstance(one, dict) else (None, None)
         if not isinstance(name, str) or not isinstance(title, str) or not name.strip():
             continue
-        start = text.find(name, body)
+        name = name.strip()
+        # Whole words: Rome doesn't stand in Romeo.
+        place = re.compile(rf"(?<!\w){re.escape(name)}(?!\w)").search(text, body)
         id = linker.store.find(title)
-        if start < 0 or id is None or linker.stops(title_key(title)):
+        if place is None or id is None or linker.stops(title_key(title)):
             continue
         page = linker.store.page(id)
         if not page.disambiguation:
-            links.append(Link(start, start + len(name), page.title))
+            links.append(Link(place.start(), place.end(), page.title))
     links.sort(key=lambda link: (link.start, -link.end))
     return tuple(
         link for k, link in enumerate(links) if all(link.start >= b.end for b in links[:k])

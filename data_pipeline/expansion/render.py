@@ -3,7 +3,7 @@
 A sentence's token count comes from the page store wherever its neighbours are those it was counted
 with. Where texts meet, the sentences on both sides are counted anew, between their new neighbours.
 Tokenizers split text into words before anything else, so this is exact for those that look no
-further than a sentence; `tests/data_pipeline/test_render.py` compares with counting the whole.
+further than a sentence; `tests/data_pipeline/test_expand.py` compares with counting the whole.
 """
 
 from collections.abc import Callable, Sequence
@@ -79,21 +79,23 @@ def render(
     return Rendered(text, ends, counts, spans, tuple(writer.parts))
 
 
-def render_to_length(
+def fit_to_length(
     plan: Plan, hosts: Hosts, page_body: Callable[[int], Body], starts: TokenStarts
-) -> Rendered:
+) -> Plan:
     """Renders, and where the exact count is off the target by over half a percent, moves the end
-    of a page and renders again: the plan adds up without seeing how texts meet."""
-    done = render(plan, hosts, page_body, starts)
+    of a page and renders again: the plan adds up without seeing how texts meet.
+
+    Before the filters, so that they judge the text that is written.
+    """
     for _ in range(_MAX_FITS):
-        missing = plan.target - int(done.counts.sum())
+        missing = plan.target - int(render(plan, hosts, page_body, starts).counts.sum())
         if abs(missing) <= plan.target / 200:
             break
         fitted = _fit(plan, missing, page_body)
         if fitted == plan:
             break
-        plan, done = fitted, render(fitted, hosts, page_body, starts)
-    return done
+        plan = fitted
+    return plan
 
 
 def _fit(plan: Plan, missing: int, page_body: Callable[[int], Body]) -> Plan:
@@ -114,7 +116,8 @@ def _fit(plan: Plan, missing: int, page_body: Callable[[int], Body]) -> Plan:
             best = off
             insertions = list(plan.insertions)
             insertions[k] = replace(one, cut=int(body.ends[n]))
-            fitted = replace(plan, insertions=tuple(insertions))
+            n_tokens = plan.n_tokens + int(so_far[n]) - kept
+            fitted = replace(plan, insertions=tuple(insertions), n_tokens=n_tokens)
     return fitted
 
 

@@ -9,7 +9,7 @@ from data_pipeline.expansion.mentions import Mentions
 from data_pipeline.filters import FILTERS
 from data_pipeline.filters.contamination import contaminated
 from data_pipeline.lines import Backend, Manifest, read_lines, run_lines
-from data_pipeline.llm import Llm
+from data_pipeline.llm import Llm, prompts_sha256
 from data_pipeline.musique_records import Record
 from data_pipeline.steps.dataset import draw_key, push, write_dataset
 from data_pipeline.steps.questions import read_questions
@@ -111,7 +111,7 @@ class _Run:
             **asdict(about),
             "hosts": self.settings.expansion.hosts,
             "tokenizer": self.settings.tokenizer,
-            "model": self.settings.llm.model if llm else None,
+            "model": self._model(llm),
             "pages": self.manifests["pages"]["counts"],
         }
         return self._lines(
@@ -135,6 +135,8 @@ class _Run:
     def filters(self) -> Manifest:
         about = self.settings.filters
         met = contaminated(self._records(), about.evaluation) if about.evaluation else None
+        # Only where it is asked: it can't go to another process.
+        llm = self.llm if any(FILTERS[name].needs_llm for name in about.names) else None
         judge = JudgePlan(
             self.shared,
             about.names,
@@ -142,12 +144,12 @@ class _Run:
             about.min_share,
             about.votes,
             about.candidates,
-            self.llm,
+            llm,
         )
         settings = {
             **asdict(about),
             "evaluation": [[path.name, sha256(path)] for path in about.evaluation],
-            "model": self.settings.llm.model if self.llm else None,
+            "model": self._model(llm),
         }
         return self._lines(
             "filters",
@@ -155,7 +157,7 @@ class _Run:
             zip(self._records(), self._read("plans", Planned), strict=True),
             judge,
             lambda line: [f"{v['filter']} {v['status']}" for v in line["verdicts"]],
-            threads=self.llm is not None and any(FILTERS[n].needs_llm for n in about.names),
+            threads=llm is not None,
         )
 
     def dataset(self) -> Manifest:
@@ -178,7 +180,7 @@ class _Run:
                 self.shared, self.settings.shard_size, about.tolerance, about.min_shards
             )
             self._lines("contexts", settings, self._kept(about.limit), build)
-        manifest, built = write_dataset(
+        manifest, _ = write_dataset(
             places.dataset,
             places.lines("contexts"),
             places.lines("filters"),
@@ -189,11 +191,21 @@ class _Run:
             n_validation=about.n_validation,
             seed=self.settings.expansion.seed,
         )
-        if built and about.push_to:
+        if about.push_to:  # also one built before: the last upload may have failed
             push(places.dataset, about.push_to)
         for name in ("contexts.jsonl", "contexts.json"):  # as large as the store
             (places.out / name).unlink(missing_ok=True)
         return {"counts": _flat(manifest["counts"])}
+
+    def _model(self, llm: Llm | None) -> dict[str, Any] | None:
+        """What decides an LLM's replies, beside the question."""
+        about = self.settings.llm
+        return llm and {
+            "name": about.model,
+            "sampling": about.sampling,
+            "max_tokens": about.max_tokens,
+            "prompts": prompts_sha256(),
+        }
 
     def _kept(self, limit: int | None) -> Iterator[tuple[Record, Any]]:
         seed = self.settings.expansion.seed

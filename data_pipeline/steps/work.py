@@ -10,7 +10,7 @@ from data_pipeline.expansion.hosts import Hosts, hosts_of
 from data_pipeline.expansion.linker import Linker
 from data_pipeline.expansion.mentions import Mentions, link_hosts
 from data_pipeline.expansion.plan import Plan, check_plan
-from data_pipeline.expansion.render import Body, cut_shards, render_to_length
+from data_pipeline.expansion.render import Body, cut_shards, fit_to_length, render
 from data_pipeline.filters import Case, Status, Verdict, judge
 from data_pipeline.llm import Llm
 from data_pipeline.musique import DATA_SOURCE, holds
@@ -42,6 +42,10 @@ class Shared:
 
     def hosts(self, record: Record) -> Hosts:
         return hosts_of(record, self.distractors)
+
+    def body(self, page: int) -> Body:
+        about = self.store().page(page)
+        return Body(self.store().text(page), about.ends, about.counts)
 
 
 @lru_cache
@@ -103,6 +107,7 @@ class MakePlan:
         )
         if isinstance(plan, Short):
             return Planned(record.id, None, plan)
+        plan = fit_to_length(plan, hosts, self.shared.body, starts)
         check_plan(plan, hosts)
         return Planned(record.id, plan, None)
 
@@ -190,7 +195,7 @@ class BuildContext:
     def __call__(self, item: tuple[Record, Plan]) -> Built:
         record, plan = item
         hosts, starts = self.shared.hosts(record), self.shared.starts()
-        done = render_to_length(plan, hosts, self._body, starts)
+        done = render(plan, hosts, self.shared.body, starts)
         shards = cut_shards(done.text, done.ends, done.counts, starts, self.shard_size)
         if shards is None:  # a sentence longer than a shard
             count: Callable = lambda texts: [len(one) for one in starts(texts)]  # noqa: E731
@@ -224,11 +229,6 @@ class BuildContext:
             tuple(round(span[0] / len(done.text), 4) for span in done.hops),
             dropped,
         )
-
-    def _body(self, page: int) -> Body:
-        store = self.shared.store()
-        about = store.page(page)
-        return Body(store.text(page), about.ends, about.counts)
 
     def _check(self, plan: Plan, hosts: Hosts, sample: Sample, text: str) -> Verdict | None:
         for k, ((host, span), hop) in enumerate(zip(hosts.hops, sample.hops, strict=True)):

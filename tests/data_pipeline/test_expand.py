@@ -15,7 +15,7 @@ from data_pipeline.expansion.expand import Policy, Short, expand
 from data_pipeline.expansion.hosts import Host, Hosts
 from data_pipeline.expansion.linker import Linker
 from data_pipeline.expansion.plan import Insertion, Plan, check_plan, enters
-from data_pipeline.expansion.render import Body, Rendered, cut_shards, render, render_to_length
+from data_pipeline.expansion.render import Body, Rendered, cut_shards, fit_to_length, render
 from data_pipeline.tokens import TokenStarts, token_starts
 from data_pipeline.wiki.page import Link, SourcePage
 from data_pipeline.wiki.store import PageStore
@@ -133,7 +133,9 @@ def test_any_plan_keeps_the_evidence_and_its_length(
     for (host, span), found in zip(hosts.hops, done.hops, strict=True):
         assert done.text[slice(*found)] == hosts.hosts[host].text[slice(*span)]
     assert int(done.counts.sum()) == len(starts([done.text])[0])
-    fitted = render_to_length(plan, hosts, lambda page: body_of(store, page), starts)
+    plan = fit_to_length(plan, hosts, lambda page: body_of(store, page), starts)
+    check_plan(plan, hosts)
+    fitted = render(plan, hosts, lambda page: body_of(store, page), starts)
     assert abs(len(starts([fitted.text])[0]) - plan.target) <= 0.01 * plan.target
     check_shards(fitted, starts, shard_size)
 

@@ -11,7 +11,7 @@ import pytest
 from data_pipeline.expansion.expand import Policy, expand
 from data_pipeline.expansion.hosts import Host, hosts_of
 from data_pipeline.expansion.linker import Linker
-from data_pipeline.expansion.mentions import link_hosts
+from data_pipeline.expansion.mentions import _checked, link_hosts
 from data_pipeline.expansion.plan import Plan
 from data_pipeline.filters import FILTERS, Case, Status, judge
 from data_pipeline.filters.contamination import contaminated
@@ -56,6 +56,14 @@ def test_the_linker_takes_names_that_fit_and_leaves_homonyms(store: PageStore) -
         ("Mercury", "Mercury (planet)")
     ]
     assert linked(store, "Singer Freddie Mercury had a moustache.") == []
+
+
+def test_a_models_name_is_found_as_whole_words(store: PageStore) -> None:
+    text = "Host\nTesmarian songs are sung in Tesmar. The Redwood is old."
+    reply = {"mentions": [{"text": t, "page": t.strip()} for t in ("Tesmar ", "Red")]}
+    links = _checked(reply, text, 5, Linker(store))
+    assert [(k.start, k.end, k.title) for k in links] == [(33, 39, "Tesmar")]
+    assert text[33:39] == "Tesmar"
 
 
 def record() -> Record:

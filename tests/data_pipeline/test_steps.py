@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from data_pipeline.__main__ import main
-from data_pipeline.lines import Backend, ordered, run_lines, to_line
+from data_pipeline.expansion.mentions import Mentions
+from data_pipeline.expansion.render import render
+from data_pipeline.lines import Backend, ordered, read_lines, run_lines, to_line
+from data_pipeline.musique_records import Record
 from data_pipeline.steps.dataset import write_dataset
 from data_pipeline.steps.report import bars, deciles
-from data_pipeline.steps.run import run
-from data_pipeline.steps.settings import Settings, parse_settings
-from data_pipeline.steps.work import Built, Judged
+from data_pipeline.steps.run import _Run, run
+from data_pipeline.steps.settings import Places, Settings, parse_settings
+from data_pipeline.steps.work import BuildContext, Built, Judged, MakePlan, Planned, Shared
 from data_pipeline.tokens import count_words
 from disco_rl.config import compose
 from disco_rl.core.sample import Hop, Sample
@@ -120,6 +124,32 @@ def test_every_row_reads_its_evidence_by_an_independent_check(built: Path, input
             ]
             assert hop["shard_ids"] == holders
         assert len({i for hop in extra["hops"] for i in hop["shard_ids"]}) >= 2
+
+
+def test_the_text_is_the_one_that_was_judged(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where a plan is short of its target: it is fitted before the filters, never after."""
+    shared = Shared(built / "pages.sqlite", "words", True, 0, ())
+    records = list(read_lines(built / "questions.jsonl", Record))
+    mentions = list(read_lines(built / "mentions.jsonl", Mentions))
+    plans = list(read_lines(built / "plans.jsonl", Planned))
+    k, plan = next((k, one.plan) for k, one in enumerate(plans) if one.plan is not None)
+    hosts, parents = shared.hosts(records[k]), {one.parent for one in plan.insertions}
+    insertions = list(plan.insertions)
+    for number in range(len(insertions)):
+        ends = shared.store().page(insertions[number].page).ends
+        if number not in parents and len(ends) > 3:
+            insertions[number] = replace(insertions[number], cut=int(ends[1]))
+            break
+    short = replace(plan, insertions=tuple(insertions))
+    written = BuildContext(shared, 128, 0.5, 1)((records[k], short))
+    assert written.text == render(short, hosts, shared.body, shared.starts()).text
+
+    monkeypatch.setattr("data_pipeline.steps.work.expand", lambda *_: short)
+    settings = typed(overrides(built, built))
+    fitted = MakePlan(shared, settings.expansion.policy())((records[k], mentions[k])).plan
+    assert fitted is not None and fitted != short
+    written = BuildContext(shared, 128, 0.01, 1)((records[k], fitted))
+    assert written.dropped is None and written.sample.n_tokens >= 0.99 * plan.target
 
 
 def write_sorted(out: Path, seed: int) -> dict[str, Any]:
@@ -306,6 +336,40 @@ async def test_mentions_and_verdicts_of_a_model(inputs: Path, tmp_path: Path) ->
         await asyncio.to_thread(run, settings, "dataset", quiet)
         assert len(server.bodies) == n_asked
     assert hashes(other / "dataset") == hashes(tmp_path / "out" / "dataset")
+
+
+def test_a_built_data_set_is_pushed_too(
+    built: Path, inputs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pushed: list[tuple[Path, str]] = []
+    monkeypatch.setattr("data_pipeline.steps.run.push", lambda *args: pushed.append(args))
+    run(typed(overrides(inputs, built, "dataset.push_to=me/data")), "dataset", quiet)
+    assert pushed == [(built / "dataset", "me/data")]
+
+
+def test_what_decides_replies_is_in_the_settings_and_word_filters_take_no_model(
+    inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: dict[str, tuple[dict[str, Any], Any, bool]] = {}
+
+    def lines(self: Any, name: str, settings: Any, items: Any, work: Any, *_: Any, **more: Any):
+        seen[name] = (settings, work.llm, more["threads"])
+
+    monkeypatch.setattr("data_pipeline.steps.run._Run._lines", lines)
+    monkeypatch.setattr("data_pipeline.steps.run._Run._records", lambda self: iter(()))
+    monkeypatch.setattr("data_pipeline.steps.run._Run._read", lambda self, *_: iter(()))
+    words = [
+        "llm.url=http://127.0.0.1:9/v1", "llm.model=m", "llm.max_tokens=77", "mentions.by=llm",
+        "filters.names=[answer_outside]", "llm.sampling={temperature: 0.5}",
+    ]  # fmt: skip
+    settings = typed(overrides(inputs, tmp_path / "out", *words))
+    work = _Run(settings, Places(tmp_path / "out"), {"pages": {"counts": {}}}, quiet, object())  # type: ignore[arg-type]
+    work.mentions()
+    work.filters()
+    model = seen["mentions"][0]["model"]
+    assert (model["name"], model["max_tokens"]) == ("m", 77)
+    assert model["sampling"]["temperature"] == 0.5 and len(model["prompts"]) == 64
+    assert seen["filters"][0]["model"] is None and seen["filters"][1:] == (None, False)
 
 
 def test_records_come_from_the_hub_client(inputs: Path, tmp_path: Path) -> None:
