@@ -71,6 +71,8 @@ def test_eval_composes_with_every_choice(choice: str) -> None:
     config = compose([*given, "benchmark.source=x.json"], name="eval")
     if choice == "worker=chat":
         config.worker.url, config.worker.model = "http://127.0.0.1:1/v1", "m"
+    if choice == "judge=llm":
+        config.judge.url, config.judge.model = "http://127.0.0.1:1/v1", "m"
     resolved = _resolved(config)
     assert resolved["models"]["worker"]["url"] is None  # the driver's, until it is set
     build_judge(resolved["judge"])

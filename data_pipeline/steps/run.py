@@ -200,7 +200,9 @@ class _Run:
     def _model(self, llm: Llm | None) -> dict[str, Any] | None:
         """What decides an LLM's replies, beside the question."""
         about = self.settings.llm
-        return llm and {
+        if llm is None:
+            return None
+        return {
             "name": about.model,
             "sampling": about.sampling,
             "max_tokens": about.max_tokens,

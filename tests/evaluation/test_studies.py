@@ -31,7 +31,8 @@ STUDIES = yaml.safe_load(STUDY.STUDIES.read_text())
 @pytest.mark.parametrize("name", STUDIES)
 def test_every_run_of_a_study_composes(name: str) -> None:
     study = STUDIES[name]
-    given = [f"{key}=x" for key in [*study["needs"], *study.get("files", ())]]
+    given = [f"{key}=x" for key in study["needs"]]
+    given += [f"{key}=x-{key}" for key in study.get("files", ())]  # a file for each
     planned = list(STUDY.runs(study, given))
     size = 1
     for axis in study["axes"].values():
