@@ -75,6 +75,7 @@ class Step:
             prompt, output = metrics["prompt_length/mean"], metrics["response_length/mean"]
             total = metrics["perf/total_num_tokens"]
             kl, cpu = float(metrics["actor/ppo_kl"]), float(metrics["bench/cpu_s"])
+            metrics["bench/stock"]
         except KeyError as missing:
             raise LogError(f"the log has no metric {missing}; verl changed its names") from None
         known["rest"] = step - sum(known.values())
@@ -101,7 +102,10 @@ def read_steps(path: Path, drop: int) -> dict[str, list[Step]]:
     lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
     steps: dict[str, list[Step]] = {name: [] for name in ARMS}
     for entry in map(json.loads, lines):
-        steps[arm_of(entry["step"])].append(Step.of(entry["data"]))
+        name, data = arm_of(entry["step"]), entry["data"]
+        steps[name].append(Step.of(data))
+        if bool(data["bench/stock"]) != ARMS[name].stock:
+            raise LogError(f"{path}: step {entry['step']} was not {name}'s: the arms don't change")
     counts = {len(done) for done in steps.values()}
     if len(counts) > 1 or min(counts) <= drop:
         raise LogError(f"{path}: {len(lines)} steps are no rounds of {len(ARMS)} beyond {drop}")

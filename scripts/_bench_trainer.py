@@ -58,7 +58,8 @@ class BenchTrainer(DiscoTrainer):
 
     def _consume_sync_metrics(self) -> dict[str, Any]:
         """verl calls this at the very end of the step."""
-        return super()._consume_sync_metrics() | {"bench/cpu_s": _cpu_seconds() - self._cpu_before}
+        ours = {"bench/cpu_s": _cpu_seconds() - self._cpu_before, "bench/stock": float(self.arm.stock)}
+        return super()._consume_sync_metrics() | ours
 
 
 def _cpu_seconds() -> float:
@@ -82,6 +83,7 @@ def _in_turn(name: str) -> Any:
     return method
 
 
+_OWN = _PER_RUN | set(vars(BenchTrainer))
 for _name in vars(DiscoTrainer):
-    if hasattr(PPOTrainerSync, _name) and not _name.startswith("__") and _name not in _PER_RUN:
+    if hasattr(PPOTrainerSync, _name) and not _name.startswith("__") and _name not in _OWN:
         setattr(BenchTrainer, _name, _in_turn(_name))

@@ -41,6 +41,7 @@ def metrics(scale: float = 1.0, **changed: Any) -> dict[str, Any]:
         **{f"timing_s/{name}": value * scale for name, value in parts.items()},
         "timing_s/step": 10.0 * scale,
         "bench/cpu_s": 12.0 * scale,
+        "bench/stock": False,
         "prompt_length/mean": 100.0,
         "response_length/mean": 20.0,
         "perf/total_num_tokens": 96 * 120,
@@ -51,7 +52,16 @@ def metrics(scale: float = 1.0, **changed: Any) -> dict[str, Any]:
 
 def log(path: Path, rounds: int, scale: dict[str, float]) -> Path:
     steps = range(1, rounds * len(figures.ARMS) + 1)
-    lines = [{"step": s, "data": metrics(scale[figures.arm_of(s)] * (1 + s // 100))} for s in steps]
+    lines = [
+        {
+            "step": s,
+            "data": metrics(
+                scale[figures.arm_of(s)] * (1 + s // 100),
+                **{"bench/stock": figures.ARMS[figures.arm_of(s)].stock},
+            ),
+        }
+        for s in steps
+    ]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     return path
 
@@ -143,3 +153,10 @@ def test_the_script_is_what_the_parsers_read() -> None:
     plan = parse_plan(texts[0], PlanLimits(11, 16, 64))
     assert [node.id for node in plan.nodes] == ["n0", "n1", "w"]
     assert [parse_review(texts[i]).accept for i in (2, 5)] == [False, True]
+
+
+def test_arms_that_do_not_change_are_refused(tmp_path: Path) -> None:
+    path = log(tmp_path / "log.jsonl", 3, dict.fromkeys(figures.ARMS, 1.0))
+    path.write_text(path.read_text().replace('"bench/stock": true', '"bench/stock": false'))
+    with pytest.raises(figures.LogError, match="the arms don't change"):
+        figures.read_steps(path, 1)
