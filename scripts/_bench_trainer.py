@@ -58,7 +58,10 @@ class BenchTrainer(DiscoTrainer):
 
     def _consume_sync_metrics(self) -> dict[str, Any]:
         """verl calls this at the very end of the step."""
-        ours = {"bench/cpu_s": _cpu_seconds() - self._cpu_before, "bench/stock": float(self.arm.stock)}
+        ours = {
+            "bench/cpu_s": _cpu_seconds() - self._cpu_before,
+            "bench/stock": float(self.arm.stock),
+        }
         return super()._consume_sync_metrics() | ours
 
 
