@@ -4,7 +4,6 @@ import asyncio
 import hashlib
 import json
 import time
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +13,7 @@ from disco_rl.core.text import normalise_answer
 from disco_rl.rewards.delimit import record, shorten, within
 from disco_rl.rewards.judge import JudgeError, Verdict, said
 from disco_rl.rewards.ledger import JudgeLedger
+from disco_rl.rewards.memory import VerdictMemory
 from disco_rl.rewards.panel import Panel
 from disco_rl.rewards.tricks import contentless
 
@@ -32,8 +32,10 @@ class LLMJudgeConfig:
     constrain: ask the server to decode by the verdict's schema; its reply is checked either way
     max_reply_chars, max_evidence_chars: what the judge is shown; more is cut, and counted
     exact_skips: a reply that equals a gold answer, SQuAD-normalised, is right without asking
-    max_concurrency: requests under way at once, of this process
+    max_concurrency: requests under way at once
     cache_size: verdicts kept in memory by content; errors never are
+    cache_dir, cache_mb: a folder where they are kept for this machine's other processes and for
+        the next start, and how large its file may grow; None: in memory only
     """
 
     url: str
@@ -54,6 +56,8 @@ class LLMJudgeConfig:
     attempt_s: float = 60.0
     max_attempts: int = 6
     cache_size: int = 100_000
+    cache_dir: str | None = None
+    cache_mb: int = 64
 
     def __post_init__(self) -> None:
         for name in ("votes", "max_tokens", "max_reply_chars", "max_concurrency"):
@@ -111,7 +115,12 @@ class LLMJudge:
             name: (_PROMPTS / f"{name}.md").read_text(encoding="utf-8").strip()
             for name in ("verdict", "support")
         }
-        self._cache: OrderedDict[str, Verdict] = OrderedDict()
+        self._memory = VerdictMemory(config.cache_size, config.cache_dir, config.cache_mb)
+        # What a verdict depends on, beside its prompt: kept verdicts outlive the config.
+        models = [model for _, model, _ in points]
+        self._identity = json.dumps(
+            [models, dict(config.sampling), config.votes], sort_keys=True, default=str
+        )
         self._flights: dict[str, asyncio.Task[Verdict]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -140,6 +149,7 @@ class LLMJudge:
     async def close(self) -> None:
         for task in list(self._flights.values()):
             task.cancel()
+        self._memory.close()
         await self._panel.close()
 
     def messages(self, kind: str, fields: Mapping[str, Any]) -> list[dict[str, str]]:
@@ -154,13 +164,13 @@ class LLMJudge:
         """From the cache, from the same question under way, or by asking."""
         began = time.perf_counter()
         messages = self.messages(kind, fields)
-        key = hashlib.sha256(json.dumps(messages).encode()).hexdigest()
+        key = hashlib.sha256((self._identity + json.dumps(messages)).encode()).hexdigest()
         self.ledger.charge(questions=1, cut=int(cut))
         ended = "errors"
         try:
-            if key in self._cache:
-                self._cache.move_to_end(key)
-                verdict, ended = self._cache[key], "cached"
+            known = self._memory.get(key)
+            if known is not None:
+                verdict, ended = known, "cached"
             else:
                 new = self._fly(key, messages)
                 verdict = await self._wait(self._flights[key])
@@ -195,9 +205,7 @@ class LLMJudge:
         if self._flights.get(key) is done:
             del self._flights[key]
         if not done.cancelled() and done.exception() is None:
-            self._cache[key] = done.result()
-            while len(self._cache) > self.config.cache_size:
-                self._cache.popitem(last=False)
+            self._memory.put(key, done.result())
 
     def _shortcut(self, verdict: Verdict) -> Verdict:
         self.ledger.charge(questions=1, shortcuts=1)
