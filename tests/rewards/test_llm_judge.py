@@ -5,6 +5,7 @@ import contextlib
 import json
 import sqlite3
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +101,20 @@ async def test_a_passing_failure_is_tried_again() -> None:
     async with judging(*script, max_attempts=4, attempt_s=2.0) as (judge, server):
         assert await judge.verdict(*WHO) is NO
     assert len(server.bodies) == 4 and judge.ledger.errors == judge.ledger.failed == 0
+
+
+@pytest.mark.parametrize(("attempts", "waits"), [(6, False), (100, True)])
+async def test_an_outage_is_waited_out_where_that_is_asked_for(attempts: int, waits: bool) -> None:
+    down = [status(503)] * 8
+    async with judging(*down, verdict("yes"), max_attempts=attempts) as (judge, _):
+        (client,) = judge._panel.clients
+        client.endpoint = replace(client.endpoint, backoff_s=0.001)
+        if waits:
+            assert await judge.verdict(*WHO) is YES
+        else:
+            with pytest.raises(JudgeError, match="try 6, max_attempts reached"):
+                await judge.verdict(*WHO)
+    assert judge.ledger.errors == int(not waits)
 
 
 async def test_slow_bytes_within_the_time_are_a_verdict() -> None:
