@@ -208,8 +208,7 @@ def test(
     from disco_rl.config import compose
     from disco_rl.data import ContextStore, load_rows
     from disco_rl.engine.config import EpisodeConfig
-    from disco_rl.engine.pool import WorkerPool
-    from disco_rl.engine.workers import build_worker
+    from disco_rl.engine.workers import build_pool
     from disco_rl.evaluation.episodes import evaluate
     from disco_rl.prompts import load_prompts
     from disco_rl.rewards import build_judge, weights_from
@@ -219,8 +218,6 @@ def test(
     plain = OmegaConf.to_container(config, resolve=True)
     limits = dict(plain["driver"])
     episode = EpisodeConfig(load_prompts(limits.pop("prompts")), **limits, **plain["episode"])
-    worker = dict(plain["worker"])
-    bounds = {key: worker.pop(key) for key in ("max_concurrency", "max_findings")}
     samples = load_rows(str(Path(config.data.train_files).parent / "test.parquet"))[:n_questions]
     weights = weights_from(plain["disco"]["reward"])
 
@@ -236,7 +233,7 @@ def test(
                 samples,
                 ContextStore(plain["disco"]["context_store"]).get,
                 driver,
-                WorkerPool(build_worker(worker), **bounds),
+                build_pool(plain["worker"]),
                 episode,
                 build_judge(plain["judge"]),
             )
