@@ -5,11 +5,12 @@ import hashlib
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from disco_rl.core.text import normalise_answer
+from disco_rl.engine.prices import Prices
 from disco_rl.rewards.delimit import record, shorten, within
 from disco_rl.rewards.judge import JudgeError, Verdict, said
 from disco_rl.rewards.ledger import JudgeLedger
@@ -29,6 +30,7 @@ class LLMJudgeConfig:
     attempt_s, max_attempts: a try at an endpoint, and how many
     votes: generations a question; more than one needs a `sampling` that varies
     max_tokens: of a verdict; a judge that thinks needs thousands
+    prices: dollars a million tokens, `prompt`, `cached` and `output`, for the ledger
     constrain: ask the server to decode by the verdict's schema; its reply is checked either way
     max_reply_chars, max_evidence_chars: what the judge is shown; more is cut, and counted
     exact_skips: a reply that equals a gold answer, SQuAD-normalised, is right without asking
@@ -47,6 +49,7 @@ class LLMJudgeConfig:
     sampling: Mapping[str, Any] = field(default_factory=lambda: {"temperature": 0.0})
     votes: int = 1
     max_tokens: int = 64
+    prices: Mapping[str, float] = field(default_factory=dict)
     constrain: bool = True
     max_reply_chars: int = 2000
     max_evidence_chars: int = 16_000
@@ -63,6 +66,8 @@ class LLMJudgeConfig:
         for name in ("votes", "max_tokens", "max_reply_chars", "max_concurrency"):
             if getattr(self, name) < 1:
                 raise ValueError(f"judge.{name} must be at least 1, not {getattr(self, name)}")
+        if unknown := sorted(set(self.prices) - {f.name for f in fields(Prices)}):
+            raise ValueError(f"judge.prices: unknown keys {unknown}; set prompt, cached, output")
         if self.votes > 1 and not float(self.sampling.get("temperature", 1.0)):
             raise ValueError(
                 f"judge.votes={self.votes} with temperature 0 asks the same thing again; "
@@ -110,6 +115,7 @@ class LLMJudge:
             max_tokens=config.max_tokens,
             constrain=config.constrain,
             max_concurrency=config.max_concurrency,
+            prices=Prices(**config.prices),
         )
         self._systems = {
             name: (_PROMPTS / f"{name}.md").read_text(encoding="utf-8").strip()

@@ -93,6 +93,7 @@ MEANS: Mapping[str, tuple[str, Of]] = {
     "judge_undecided": ("questions on which it abstained", _judge("undecided")),
     "judge_prompt_tokens": ("tokens the judge read", _judge("prompt_tokens")),
     "judge_output_tokens": ("tokens the judge wrote", _judge("output_tokens")),
+    "judge_dollars": ("cost of its questions by judge.prices", _judge("dollars")),
     "judge_seconds": ("waited for the judge", _judge("seconds")),
     "judge_agreement": ("second judge's agreement, where it was asked", _agrees),
     "masked": ("share masked out of the update by a failure", lambda t: float(bool(t.masked))),

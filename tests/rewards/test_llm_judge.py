@@ -90,10 +90,14 @@ async def test_a_reply_without_verdict_is_a_counted_error_and_was_paid(
 
 
 async def test_a_failed_parse_is_billed() -> None:
-    async with judging(says("maybe", prompt_tokens=90, completion_tokens=2)) as (judge, _):
+    cost = {"prompt_tokens": 90, "completion_tokens": 2}
+    prices = {"prompt": 1000.0, "output": 5000.0}
+    async with judging(says("maybe", **cost), prices=prices) as (judge, _):
         with pytest.raises(JudgeError):
             await judge.verdict(*WHO)
     assert (judge.ledger.prompt_tokens, judge.ledger.output_tokens) == (90, 2)
+    assert judge.ledger.dollars == pytest.approx(0.1)
+    assert "dollars: 0.1000" in list(judge.ledger.lines())
 
 
 async def test_a_passing_failure_is_tried_again() -> None:
@@ -396,6 +400,10 @@ def test_one_judge_serves_several_event_loops() -> None:
         ({"url": "http://h/v1", "model": "m", "votes": 3}, "temperature 0 asks the same"),
         ({"url": "http://h/v1", "model": "m", "votes": 0}, "judge.votes must be at least 1"),
         ({"url": "h:1/v1", "model": "m"}, "must begin with http"),
+        (
+            {"url": "http://h/v1", "model": "m", "prices": {"input": 1.0}},
+            r"judge.prices: unknown keys \['input'\]",
+        ),
     ],
 )
 def test_a_bad_config_is_refused_by_name(config: dict[str, Any], message: str) -> None:
