@@ -86,6 +86,16 @@ def test_reward_configs_are_the_presets() -> None:
         assert config["preset"] == name and weights_from(config) == PRESETS[name]
 
 
+def test_a_run_keeps_its_judges_verdicts_and_an_evaluation_need_not() -> None:
+    config = compose(["judge=llm", *_JUDGE, "trainer.default_local_dir=runs/a"])
+    assert _resolved(config)["judge"]["cache_dir"] == "runs/a/judge"
+    assert compose(["judge=llm", *_JUDGE, "disco.judge_cache=null"]).judge.cache_dir is None
+    for name in ("train", "eval"):
+        given = compose(["judge=llm", *_JUDGE, "judge.cache_dir=/x"], name=name)
+        assert given.judge.cache_dir == "/x"
+    assert compose(["judge=llm", *_JUDGE], name="eval").judge.cache_dir is None
+
+
 def test_a_second_judge_is_one_override() -> None:
     judge = "{name: llm, url: 'http://127.0.0.1:8000/v1', model: other}"
     config = compose([f"disco.watch.second_judge={judge}", "disco.watch.patience=3"])

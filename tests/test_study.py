@@ -69,6 +69,48 @@ def test_summary_and_table_hold_the_gain():
     assert "| **gain** | 0.500 (0.500, 0.500) |" in text
 
 
+def test_a_finished_run_is_taken_only_where_it_was_made_alike(tmp_path, monkeypatch):
+    module = study()
+    monkeypatch.setattr(module, "commit", lambda: "a")
+    note = tmp_path / "grpo_1_run.json"
+    assert module.noted(note, ["data.seed=1"], done=False) == ["a"]
+    monkeypatch.setattr(module, "commit", lambda: "b")
+    assert module.noted(note, ["data.seed=1"], done=True) == ["a"]  # nothing was run at b
+    assert module.noted(note, ["data.seed=1"], done=False) == ["a", "b"]
+    with pytest.raises(ValueError, match="set another out"):
+        module.noted(note, ["data.seed=2"], done=False)
+    assert module.noted(tmp_path / "older.json", ["data.seed=1"], done=True) == []
+
+
+def trained_once(module, settings, monkeypatch):
+    commands = []
+    monkeypatch.setattr(module, "disco_rl", lambda *command: commands.append(command))
+    monkeypatch.setattr(module, "evaluated", lambda *_: run([1.0]))
+    data = {"timing_s/step": 2.0, "disco/logprob_diff_max": 0.0, "disco/train/accuracy": 0.5}
+    monkeypatch.setattr("disco_rl.run_folder.read_metrics", lambda _: {1: data})
+    return module.trained(settings, "grpo_1", 1, "reward=no_format"), commands
+
+
+def test_a_run_is_skipped_when_it_is_done_and_goes_on_when_it_is_not(tmp_path, monkeypatch):
+    module = study()
+    given = {"out": str(tmp_path), "data": "/w/data", "steps": 8}
+    settings = OmegaConf.create(module.SETTINGS | given)
+    result, commands = trained_once(module, settings, monkeypatch)
+    assert [command[0] for command in commands] == ["train", "export"]
+    assert {"data.train_files=/w/data/train.parquet", "disco.context_store=/w/data/contexts",
+            "trainer.total_training_steps=8", "reward=no_format"} <= set(commands[0])  # fmt: skip
+    assert result["train_seconds"] == 2.0 and len(result["commits"]) == 1
+    (tmp_path / "grpo_1_model").mkdir()
+    again, commands = trained_once(module, settings, monkeypatch)
+    assert commands == [] and again["curve"] == result["curve"]
+
+
+def test_missing_data_says_what_to_make(tmp_path):
+    module = study()
+    with pytest.raises(ValueError, match="make data"):
+        module.begun(module.SETTINGS, [f"data={tmp_path}", f"out={tmp_path}"])
+
+
 def test_the_shipped_table_is_made_from_the_shipped_results():
     module = study()
     folder = ROOT / "recipes/embedded"

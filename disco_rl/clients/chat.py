@@ -87,15 +87,7 @@ class ChatClient(JsonClient):
         choice = choices[0] if isinstance(choices, list) and choices else None
         finish = choice.get("finish_reason") if isinstance(choice, dict) else "stop"
         if finish not in ("stop", "length"):
-            error = EndpointError(
-                self.endpoint.name,
-                200,
-                f"the reply ended by finish_reason={finish!r}, not by stop or length",
-                "check the server's log for aborted requests, or its content filter",
-                retryable=True,
-            )
-            error.busy = True  # one reply was broken off: no sign that the endpoint is down
-            raise error
+            raise self.broken_off(f"finish_reason={finish!r}")
         return reply
 
 

@@ -108,9 +108,9 @@ class TokenDriver:
     ):
         if server not in _SERVERS:
             raise ValueError(f"server is {server!r}; choose from {list(_SERVERS)}")
-        self._client = JsonClient(endpoint)
         self._tokenizer = tokenizer
-        self._path, self._request, self._read = _SERVERS[server]
+        self._path, self._request, self._read, ended = _SERVERS[server]
+        self._client = _TokenClient(endpoint, ended)
         self._sampling = dict(sampling or {})
 
     def count(self, messages: Sequence[Message]) -> int:
@@ -148,6 +148,26 @@ class TokenDriver:
 
 
 _Read = tuple[tuple[int, ...], tuple[float, ...], str]
+_ENDS = {"stop": "stop", "length": "length", "eos": "stop", "word": "stop", "limit": "length"}
+
+
+class _TokenClient(JsonClient):
+    """A reply that was broken off (aborted, or cut by a lost client) is a failed try, as in chat:
+    taken for a whole one it would be trained on."""
+
+    def __init__(self, endpoint: Endpoint, ended: Callable[[dict[str, Any]], Any]):
+        super().__init__(endpoint)
+        self._ended = ended
+
+    async def attempt(self, url: str, body: Mapping[str, Any], seconds: float) -> dict[str, Any]:
+        reply = await super().attempt(url, body, seconds)
+        try:
+            ended = str(self._ended(reply))
+        except (KeyError, TypeError):
+            return reply  # of another shape, which its reader refuses
+        if ended not in _ENDS:
+            raise self.broken_off(repr(ended))
+        return reply
 
 
 def _sglang_request(
@@ -162,7 +182,7 @@ def _sglang_request(
 def _sglang_read(reply: dict[str, Any]) -> _Read:
     meta = reply["meta_info"]
     pairs = meta["output_token_logprobs"]  # [log-prob, id, text or null] each
-    finish = "length" if meta["finish_reason"]["type"] == "length" else "stop"
+    finish = _ENDS[meta["finish_reason"]["type"]]
     return tuple(int(p[1]) for p in pairs), tuple(float(p[0]) for p in pairs), finish
 
 
@@ -185,10 +205,20 @@ def _llamacpp_read(reply: dict[str, Any]) -> _Read:
     logprobs = tuple(float(step["logprob"]) for step in steps[: len(ids)])
     if len(logprobs) != len(ids) or any(s["id"] != i for s, i in zip(steps, ids, strict=False)):
         raise ValueError(f"{len(ids)} tokens but {len(steps)} log-probs, or of other tokens")
-    return ids, logprobs, "length" if reply["stop_type"] == "limit" else "stop"
+    return ids, logprobs, _ENDS[reply["stop_type"]]
 
 
 _SERVERS = {
-    "sglang": ("/generate", _sglang_request, _sglang_read),
-    "llamacpp": ("/completion", _llamacpp_request, _llamacpp_read),
+    "sglang": (
+        "/generate",
+        _sglang_request,
+        _sglang_read,
+        lambda reply: reply["meta_info"]["finish_reason"]["type"],
+    ),
+    "llamacpp": (
+        "/completion",
+        _llamacpp_request,
+        _llamacpp_read,
+        lambda reply: reply["stop_type"],
+    ),
 }

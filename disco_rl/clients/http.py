@@ -175,6 +175,18 @@ class JsonClient:
         except (asyncio.TimeoutError, aiohttp.ClientError) as error:
             raise self._passing(None, f"{type(error).__name__}: {error}") from error
 
+    def broken_off(self, ended: str) -> EndpointError:
+        """The error of a reply that neither its end nor the limit ended: the next may be whole."""
+        error = EndpointError(
+            self.endpoint.name,
+            200,
+            f"the reply ended by {ended}, not by stop or length",
+            "check the server's log for aborted requests, or its content filter",
+            retryable=True,
+        )
+        error.busy = True  # one reply was broken off: no sign that the endpoint is down
+        return error
+
     def _headers(self) -> dict[str, str]:
         key = self.endpoint.key()
         return {"Authorization": f"Bearer {key}"} if key else {}

@@ -56,7 +56,7 @@ def check(config: "DictConfig", rows: int) -> "tuple[RewardCheck, list[str]]":
     samples = [
         row for path in ([files] if isinstance(files, str) else files) for row in load_rows(path)
     ]
-    judge = build_judge(config.judge)
+    judge = build_judge(config.judge, fresh=True)  # as it judges now
     notes: list[str] = []
     quotes = None
     try:

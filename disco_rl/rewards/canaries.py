@@ -53,11 +53,10 @@ class CanaryReport:
 
 def canary_judge(config: Mapping[str, Any], deadline_s: float = 30.0) -> Judge:
     """The judge of the run without its memory, which would answer in its place, and impatient."""
-    judge = build_judge(config)
-    if isinstance(judge, LLMJudge):
-        patience = min(float(config.get("deadline_s", deadline_s)), deadline_s)
-        judge = build_judge({**config, "cache_size": 0, "deadline_s": patience})
-    return judge
+    if config.get("name") != "llm":
+        return build_judge(config)
+    patience = min(float(config.get("deadline_s", deadline_s)), deadline_s)
+    return build_judge({**config, "cache_size": 0, "deadline_s": patience}, fresh=True)
 
 
 async def ask_canaries(judge: Judge) -> CanaryReport:

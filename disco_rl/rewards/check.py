@@ -3,12 +3,12 @@
 import math
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from disco_rl.core.sample import Sample
 from disco_rl.engine.tasks import gather
-from disco_rl.rewards.judge import Judge, JudgeError, Verdict
+from disco_rl.rewards.judge import Judge, JudgeError, MatchJudge, Verdict
 from disco_rl.rewards.parts import PRESETS, RewardParts, RewardWeights, Value
 from disco_rl.rewards.probes import (
     RIGHT,
@@ -20,8 +20,8 @@ from disco_rl.rewards.probes import (
 )
 
 # Bounds on the share of a kind that is judged right. They leave room for a model's noise; all
-# ours. A paraphrase is only shown: the match judge knows none, and is exact all the same.
-LEAST = {Kind.GOLD: 0.9, Kind.GOLD_QUOTES: 0.5}
+# ours. Paraphrases are required of a model only: the match judge knows none, and is exact.
+LEAST = {Kind.GOLD: 0.9, Kind.PARAPHRASE: 0.7, Kind.GOLD_QUOTES: 0.5}
 MOST = {Kind.OTHER: 0.1, Kind.OTHER_QUOTES: 0.1} | dict.fromkeys(TRICKS, 0.05)
 MOST_ERRORS = 0.1
 
@@ -126,7 +126,10 @@ async def reward_check(
         if said is not (Verdict.YES if probe.kind in RIGHT else Verdict.NO):
             seen.bad_rows.append(probe.sample.index)
     outcomes = {kind: outcomes[kind] for kind in Kind if kind in outcomes}
-    problems = tuple(_problems(outcomes, reasons, weights))
+    least = dict(LEAST)
+    if isinstance(judge, MatchJudge):
+        del least[Kind.PARAPHRASE]
+    problems = tuple(_problems(outcomes, reasons, weights, least))
     return RewardCheck(outcomes[Kind.GOLD].n, outcomes, problems)
 
 
@@ -141,7 +144,10 @@ async def _ask(judge: Judge, probe: Probe) -> Verdict | JudgeError:
 
 
 def _problems(
-    outcomes: dict[Kind, Outcome], reasons: Sequence[str], weights: RewardWeights
+    outcomes: dict[Kind, Outcome],
+    reasons: Sequence[str],
+    weights: RewardWeights,
+    least: Mapping[Kind, float],
 ) -> Iterator[str]:
     total = sum(outcome.n for outcome in outcomes.values())
     if len(reasons) > MOST_ERRORS * total:
@@ -150,7 +156,7 @@ def _problems(
         return
     for kind, seen in outcomes.items():
         rows = f"(rows {seen.bad_rows[:10]})"
-        if seen.rate < LEAST.get(kind, 0.0):
+        if seen.rate < least.get(kind, 0.0):
             yield f"only {seen.rate:.2f} of '{kind.value}' judged right {rows}; check judge, data"
         if seen.rate > MOST.get(kind, 1.0):
             yield f"{seen.rate:.2f} of '{kind.value}' judged right {rows}; take another judge"

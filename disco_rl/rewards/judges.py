@@ -1,7 +1,7 @@
 """The judges by name."""
 
 from collections.abc import Mapping
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, fields, replace
 from typing import Any
 
 from disco_rl.rewards.judge import Judge, MatchJudge
@@ -10,8 +10,11 @@ from disco_rl.rewards.llm_judge import LLMJudge, LLMJudgeConfig
 JUDGES = ("match", "llm")
 
 
-def build_judge(config: Mapping[str, Any]) -> Judge:
+def build_judge(config: Mapping[str, Any], *, processes: int = 1, fresh: bool = False) -> Judge:
     """The judge of config group `judge`: its `name`, and the fields of that judge's config.
+
+    `processes` share its endpoints, and each has its part of `max_concurrency`. `fresh`: without
+    the verdicts that earlier starts and other processes left, where the judge itself is tested.
 
     Raises `ValueError` naming what is unknown or missing.
     """
@@ -29,4 +32,10 @@ def build_judge(config: Mapping[str, Any]) -> Judge:
     ]
     if needed:
         raise ValueError(f"judge ({name}): set {', '.join('judge.' + key for key in needed)}")
-    return LLMJudge(LLMJudgeConfig(**given)) if name == "llm" else MatchJudge()
+    if name == "match":
+        return MatchJudge()
+    made = LLMJudgeConfig(**given)
+    share = -(-made.max_concurrency // processes)
+    return LLMJudge(
+        replace(made, max_concurrency=share, cache_dir=None if fresh else made.cache_dir)
+    )

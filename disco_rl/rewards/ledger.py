@@ -31,6 +31,7 @@ class JudgeLedger:
     prompt_tokens: int = 0
     cached_tokens: int = 0  # of the prompt tokens, read from the server's prefix cache
     output_tokens: int = 0
+    dollars: float = 0.0  # by judge.prices
     seconds: float = 0.0
 
     def to_dict(self) -> dict[str, float]:
@@ -48,11 +49,8 @@ class JudgeLedger:
         for field in fields(self):
             value = getattr(self, field.name)
             if value:
-                yield (
-                    f"{field.name}: {value:.1f}"
-                    if field.name == "seconds"
-                    else (f"{field.name}: {value:,}")
-                )
+                form = {"seconds": ".1f", "dollars": ".4f"}.get(field.name, ",")
+                yield f"{field.name}: {value:{form}}"
 
 
 _CHARGED: ContextVar[JudgeLedger | None] = ContextVar("judge_ledger", default=None)

@@ -4,16 +4,17 @@ import asyncio
 import hashlib
 import json
 import time
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from disco_rl.core.text import normalise_answer
+from disco_rl.engine.prices import Prices
 from disco_rl.rewards.delimit import record, shorten, within
 from disco_rl.rewards.judge import JudgeError, Verdict, said
 from disco_rl.rewards.ledger import JudgeLedger
+from disco_rl.rewards.memory import VerdictMemory
 from disco_rl.rewards.panel import Panel
 from disco_rl.rewards.tricks import contentless
 
@@ -29,11 +30,14 @@ class LLMJudgeConfig:
     attempt_s, max_attempts: a try at an endpoint, and how many
     votes: generations a question; more than one needs a `sampling` that varies
     max_tokens: of a verdict; a judge that thinks needs thousands
+    prices: dollars a million tokens, `prompt`, `cached` and `output`, for the ledger
     constrain: ask the server to decode by the verdict's schema; its reply is checked either way
     max_reply_chars, max_evidence_chars: what the judge is shown; more is cut, and counted
     exact_skips: a reply that equals a gold answer, SQuAD-normalised, is right without asking
-    max_concurrency: requests under way at once, of this process
+    max_concurrency: requests under way at once
     cache_size: verdicts kept in memory by content; errors never are
+    cache_dir, cache_mb: a folder where they are kept for this machine's other processes and for
+        the next start, and how large its file may grow; None: in memory only
     """
 
     url: str
@@ -45,6 +49,7 @@ class LLMJudgeConfig:
     sampling: Mapping[str, Any] = field(default_factory=lambda: {"temperature": 0.0})
     votes: int = 1
     max_tokens: int = 64
+    prices: Mapping[str, float] = field(default_factory=dict)
     constrain: bool = True
     max_reply_chars: int = 2000
     max_evidence_chars: int = 16_000
@@ -54,11 +59,15 @@ class LLMJudgeConfig:
     attempt_s: float = 60.0
     max_attempts: int = 6
     cache_size: int = 100_000
+    cache_dir: str | None = None
+    cache_mb: int = 64
 
     def __post_init__(self) -> None:
         for name in ("votes", "max_tokens", "max_reply_chars", "max_concurrency"):
             if getattr(self, name) < 1:
                 raise ValueError(f"judge.{name} must be at least 1, not {getattr(self, name)}")
+        if unknown := sorted(set(self.prices) - {f.name for f in fields(Prices)}):
+            raise ValueError(f"judge.prices: unknown keys {unknown}; set prompt, cached, output")
         if self.votes > 1 and not float(self.sampling.get("temperature", 1.0)):
             raise ValueError(
                 f"judge.votes={self.votes} with temperature 0 asks the same thing again; "
@@ -106,12 +115,18 @@ class LLMJudge:
             max_tokens=config.max_tokens,
             constrain=config.constrain,
             max_concurrency=config.max_concurrency,
+            prices=Prices(**config.prices),
         )
         self._systems = {
             name: (_PROMPTS / f"{name}.md").read_text(encoding="utf-8").strip()
             for name in ("verdict", "support")
         }
-        self._cache: OrderedDict[str, Verdict] = OrderedDict()
+        self._memory = VerdictMemory(config.cache_size, config.cache_dir, config.cache_mb)
+        # What a verdict depends on, beside its prompt: kept verdicts outlive the config.
+        models = [model for _, model, _ in points]
+        self._identity = json.dumps(
+            [models, dict(config.sampling), config.votes], sort_keys=True, default=str
+        )
         self._flights: dict[str, asyncio.Task[Verdict]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -140,6 +155,7 @@ class LLMJudge:
     async def close(self) -> None:
         for task in list(self._flights.values()):
             task.cancel()
+        self._memory.close()
         await self._panel.close()
 
     def messages(self, kind: str, fields: Mapping[str, Any]) -> list[dict[str, str]]:
@@ -154,13 +170,13 @@ class LLMJudge:
         """From the cache, from the same question under way, or by asking."""
         began = time.perf_counter()
         messages = self.messages(kind, fields)
-        key = hashlib.sha256(json.dumps(messages).encode()).hexdigest()
+        key = hashlib.sha256((self._identity + json.dumps(messages)).encode()).hexdigest()
         self.ledger.charge(questions=1, cut=int(cut))
         ended = "errors"
         try:
-            if key in self._cache:
-                self._cache.move_to_end(key)
-                verdict, ended = self._cache[key], "cached"
+            known = self._memory.get(key)
+            if known is not None:
+                verdict, ended = known, "cached"
             else:
                 new = self._fly(key, messages)
                 verdict = await self._wait(self._flights[key])
@@ -195,9 +211,7 @@ class LLMJudge:
         if self._flights.get(key) is done:
             del self._flights[key]
         if not done.cancelled() and done.exception() is None:
-            self._cache[key] = done.result()
-            while len(self._cache) > self.config.cache_size:
-                self._cache.popitem(last=False)
+            self._memory.put(key, done.result())
 
     def _shortcut(self, verdict: Verdict) -> Verdict:
         self.ledger.charge(questions=1, shortcuts=1)

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from disco_rl.engine.prices import Prices
 from disco_rl.engine.protocols import ModelError
 from disco_rl.engine.tasks import gather
 from disco_rl.rewards.judge import JudgeError, Verdict
@@ -35,12 +36,14 @@ class Panel:
         max_tokens: int,
         constrain: bool,
         max_concurrency: int,
+        prices: Prices,
     ):
         self.clients = list(clients)
         self._ledger = ledger
         self._votes, self._sampling = votes, dict(sampling)
         self._max_tokens, self._schema = max_tokens, SCHEMA if constrain else None
         self._max_concurrency = max_concurrency
+        self._prices = prices
         self._failed_at = [float("-inf")] * len(self.clients)
         self.meet_loop()
 
@@ -93,7 +96,10 @@ class Panel:
         )
         usage = reply.usage
         self._ledger.charge(
-            prompt_tokens=usage.prompt, cached_tokens=usage.cached, output_tokens=usage.completion
+            prompt_tokens=usage.prompt,
+            cached_tokens=usage.cached,
+            output_tokens=usage.completion,
+            dollars=self._prices.dollars(usage.prompt, usage.cached, usage.completion),
         )
         if reply.finish == "length":
             raise JudgeError(f"its reply was cut off at judge.max_tokens={self._max_tokens}")

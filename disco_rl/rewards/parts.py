@@ -56,6 +56,11 @@ class RewardParts:
                 return f"{name}: {part.reason}"
         return None
 
+    @property
+    def failed_names(self) -> tuple[str, ...]:
+        """The parts that failed."""
+        return tuple(name for name, part in self.items() if isinstance(part, Failure))
+
     def items(self) -> list[tuple[str, Part]]:
         return [(f.name, getattr(self, f.name)) for f in fields(self)]
 
@@ -130,7 +135,8 @@ class RewardWeights:
 
     def masked(self, parts: RewardParts) -> str | None:
         """Why there is no reward: a part that has a weight failed, or accuracy abstained, so that
-        nothing says which way to learn. A part of weight 0 is only shown, and masks nothing."""
+        nothing says which way to learn. A part of weight 0 is only shown: its failure changes no
+        reward, so it masks nothing, and is counted (`disco/train/failed/PART`)."""
         for name, part in parts.items():
             if isinstance(part, Failure) and (getattr(self, name) or name == "accuracy"):
                 return f"{name}: {part.reason}"

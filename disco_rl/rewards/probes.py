@@ -10,6 +10,12 @@ from disco_rl.core.text import normalise_answer
 from disco_rl.rewards.tricks import HEDGES, INSTRUCTIONS, MASTER_KEYS, OTHER_SCRIPTS
 
 LONG_CHARS = 20_000
+PARAPHRASES = (
+    "It is {}.",
+    "The answer is {}.",
+    "That would be {}.",
+    "{} is what the document says.",
+)
 
 
 class Kind(str, Enum):
@@ -51,9 +57,10 @@ def answer_probes(rows: Sequence[Sample], seed: int) -> Iterator[Probe]:
         if other is None:
             continue
         gold, wrong = row.answers[0], other.answers[0]
+        alias = _pick(row.answers[1:] or (gold,), at)
         replies = {
             Kind.GOLD: gold,
-            Kind.PARAPHRASE: _pick(row.answers[1:] or (f"It is {gold}.", f"{gold}, I think."), at),
+            Kind.PARAPHRASE: _pick(PARAPHRASES, at).replace("{}", alias),
             Kind.OTHER: wrong,
             Kind.CONTENTLESS: _pick(MASTER_KEYS, at + seed),
             Kind.HEDGE: _pick((f"{gold} or {wrong}", *HEDGES), at),

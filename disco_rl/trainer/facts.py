@@ -11,7 +11,8 @@ from disco_rl.trainer.reward_bridge import Score
 
 @dataclass(frozen=True)
 class TrajectoryFacts:
-    """Counts of one trajectory. A reward or part is None where masked or abstained.
+    """Counts of one trajectory. A reward or part is None where masked or abstained; `failed` names
+    the parts that failed, whether or not they have a weight and so mask it.
 
     `errors` counts the refused Driver calls by kind. `hops` says of each gold hop, in order, what
     became of it (`rewards.Fate`) and in which stage, from 0, it was first found or asked for; it is
@@ -56,6 +57,7 @@ class TrajectoryFacts:
     hops: tuple[tuple[str, int | None], ...] = ()
     judge: Mapping[str, float] = field(default_factory=dict)
     second_agrees: bool | None = None
+    failed: tuple[str, ...] = ()
 
     @classmethod
     def of(
@@ -113,6 +115,7 @@ class TrajectoryFacts:
             hops=tuple((h.fate.value, h.stage) for h in report.hops) if report else (),
             judge={name: count for name, count in score.judge.to_dict().items() if count},
             second_agrees=score.agrees,
+            failed=score.parts.failed_names,
         )
 
     @classmethod

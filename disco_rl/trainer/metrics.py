@@ -42,6 +42,10 @@ def _found(stage: int | None = None) -> Of:
     return figure
 
 
+def _failed(part: str) -> Of:
+    return lambda t: float(part in t.failed)
+
+
 def _agrees(t: TrajectoryFacts) -> float | None:
     return None if t.second_agrees is None else float(t.second_agrees)
 
@@ -89,9 +93,17 @@ MEANS: Mapping[str, tuple[str, Of]] = {
     "judge_undecided": ("questions on which it abstained", _judge("undecided")),
     "judge_prompt_tokens": ("tokens the judge read", _judge("prompt_tokens")),
     "judge_output_tokens": ("tokens the judge wrote", _judge("output_tokens")),
+    "judge_dollars": ("cost of its questions by judge.prices", _judge("dollars")),
     "judge_seconds": ("waited for the judge", _judge("seconds")),
     "judge_agreement": ("second judge's agreement, where it was asked", _agrees),
     "masked": ("share masked out of the update by a failure", lambda t: float(bool(t.masked))),
+    **{
+        f"failed/{part}": (
+            f"share whose {part} part failed, which masks only where it counts",
+            _failed(part),
+        )
+        for part in watch.PARTS
+    },
     "stages": ("stages begun", lambda t: t.stages),
     "calls": ("Driver calls, repairs included", lambda t: t.calls),
     "plan_valid": (

@@ -45,7 +45,7 @@ class Resources:
                 faults=_plain(config.get("faults") or {}),
                 processes=processes,
             ),
-            scorer=_scorer(config),
+            scorer=_scorer(config, processes),
             encoder=ChatEncoder(tokenizer, kwargs),
             episode=EpisodeConfig(prompts, **driver, **_plain(config.episode)),
             sink=RecordsSink(settings.records_dir) if settings.records_dir else None,
@@ -64,9 +64,11 @@ def shared(config: Any, tokenizer: Any) -> Resources:
     return built[1]
 
 
-def _scorer(config: Any) -> Scorer:
+def _scorer(config: Any, processes: int = 1) -> Scorer:
     watch = config.disco.get("watch") or {}
-    return Scorer.from_config(_plain(config.judge), _plain(config.disco.reward), _plain(watch))
+    return Scorer.from_config(
+        _plain(config.judge), _plain(config.disco.reward), _plain(watch), processes=processes
+    )
 
 
 def _plain(node: Any) -> dict[str, Any]:

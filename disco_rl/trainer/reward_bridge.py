@@ -76,16 +76,20 @@ class Scorer:
         judge: Mapping[str, Any],
         reward: Mapping[str, Any],
         watch: Mapping[str, Any] | None = None,
+        *,
+        processes: int = 1,
     ) -> "Scorer":
-        """Raises `ValueError` naming the key that is missing or unknown."""
+        """For one of so many processes that share the judges' endpoints.
+
+        Raises `ValueError` naming the key that is missing or unknown."""
         watch = watch or {}
         second = watch.get("second_judge")
         return cls(
-            build_judge(judge),
+            build_judge(judge, processes=processes),
             weights_from(reward),
             bool(reward.get("strict_format", False)),
             str(reward.get("evidence_by", "shard")),
-            build_judge(second) if second else None,
+            build_judge(second, processes=processes) if second else None,
             float(watch.get("second_share", 0.0)),
         )
 

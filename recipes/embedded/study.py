@@ -1,7 +1,7 @@
 """Does GRPO teach the embedded Driver? Three seeds, two controls, one table and one picture.
 
     python recipes/embedded/study.py                    # after `make data driver`
-    python recipes/embedded/study.py seeds=[1] steps=4 questions=16 out=runs/try
+    python recipes/embedded/study.py seeds=[1] steps=4 questions=16 out=runs/try report=runs/try
 
 What it does: evaluates the warm-started Driver on the held-out test world; trains it with GRPO,
 once a seed; evaluates each result; as controls trains once with rewards shuffled within the batch,
@@ -16,6 +16,7 @@ import platform
 import subprocess
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
 from pathlib import Path
@@ -30,6 +31,7 @@ HERE = Path(__file__).resolve().parent
 SETTINGS = {
     "out": "runs/study",
     "report": str(HERE),
+    "data": "data/embedded",
     "driver": "data/embedded/driver",
     "seeds": [1, 2, 3],
     "controls": True,  # False: only GRPO
@@ -37,6 +39,7 @@ SETTINGS = {
     "questions": 256,  # of the test world, one trajectory each
     "train": [],  # further overrides of every training run
     "jobs": 2,  # runs at a time, each on one thread: two share two cores better than one uses them
+    "nice": 0,  # 15: leave the machine to others
 }
 
 
@@ -47,13 +50,8 @@ def main() -> None:
     if sys.argv[1:2] == ["evaluate"]:  # how `evaluated` calls itself
         evaluate_into(*sys.argv[2:])
         return
-    settings = OmegaConf.create(SETTINGS)
-    OmegaConf.set_struct(settings, True)
-    settings.merge_with_dotlist(sys.argv[1:])
-    out = Path(settings.out)
-    out.mkdir(parents=True, exist_ok=True)
+    settings = begun(SETTINGS, sys.argv[1:])
     began = time.monotonic()
-    os.environ["OMP_NUM_THREADS"] = "1"
     runs: dict[str, dict[str, Any]] = {"before": evaluated(settings, "before", settings.driver)}
     with ThreadPoolExecutor(settings.jobs) as pool:
         seeds = {f"grpo_{seed}": pool.submit(grpo, settings, seed) for seed in settings.seeds}
@@ -74,6 +72,35 @@ def main() -> None:
     print(json.dumps(results["table"], indent=2))
 
 
+def begun(defaults: Mapping[str, Any], overrides: Sequence[str]) -> DictConfig:
+    """The settings; the folder `out` is made, and this process's children know how to run.
+
+    Raises `ValueError` where the data or the driver isn't there.
+    """
+    settings = OmegaConf.create(dict(defaults))
+    OmegaConf.set_struct(settings, True)
+    settings.merge_with_dotlist(list(overrides))
+    for key, name in (("data", "train.parquet"), ("driver", "config.json")):
+        if not (ROOT / settings[key] / name).is_file():  # an absolute path stays as it is
+            raise ValueError(f"no {name} in {key}={settings[key]}; give its folder, or make {key}")
+    Path(settings.out).mkdir(parents=True, exist_ok=True)
+    os.nice(settings.nice)
+    os.environ["OMP_NUM_THREADS"] = "1"
+    # The command line and Ray's processes are to run this checkout, whichever is installed.
+    paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
+    return settings
+
+
+def world(settings: DictConfig) -> list[str]:
+    """The overrides that name the data."""
+    data = settings.data
+    return [
+        f"data.train_files={data}/train.parquet", f"data.val_files={data}/validation.parquet",
+        f"disco.context_store={data}/contexts",
+    ]  # fmt: skip
+
+
 def grpo(settings: DictConfig, seed: int) -> dict[str, Any]:
     return trained(settings, f"grpo_{seed}", seed)
 
@@ -84,20 +111,26 @@ def shuffled(settings: DictConfig) -> dict[str, Any]:
 
 
 def trained(settings: DictConfig, name: str, seed: int, *overrides: str) -> dict[str, Any]:
-    """One training run through the real command line, exported and evaluated."""
+    """One training run through the real command line, exported and evaluated.
+
+    What is finished isn't run again. Raises `ValueError` where `out` holds a run of this name that
+    was made with other settings.
+    """
     from disco_rl.run_folder import read_metrics
 
-    run, model = Path(settings.out) / name, Path(settings.out) / f"{name}_model"
+    # Absolute: the command line runs in the checkout's root.
+    run, model = (Path(settings.out).resolve() / n for n in (name, f"{name}_model"))
+    steps = [] if settings.steps is None else [f"trainer.total_training_steps={settings.steps}"]
+    chosen = [
+        f"data.seed={seed}", f"disco.seed={seed}", "trainer.test_freq=-1", *world(settings),
+        f"actor_rollout_ref.model.path={settings.driver}", *steps, *settings.train, *overrides,
+    ]  # fmt: skip
+    commits = noted(run.with_name(f"{name}_run.json"), chosen, done=model.is_dir())
     if not model.is_dir():
-        steps = [] if settings.steps is None else [f"trainer.total_training_steps={settings.steps}"]
-        command = [
-            "train", f"trainer.default_local_dir={run}", f"data.seed={seed}", f"disco.seed={seed}",
-            f"actor_rollout_ref.model.path={settings.driver}", "trainer.test_freq=-1",
-            *steps, *settings.train, *overrides,
-        ]  # fmt: skip
-        disco_rl(*command)  # goes on where it was interrupted
+        disco_rl("train", f"trainer.default_local_dir={run}", *chosen)  # goes on where it stopped
         disco_rl("export", str(run), str(model))
     result = evaluated(settings, name, str(model))
+    result["commits"] = commits
     metrics = read_metrics(run)
     result["train_seconds"] = sum(data.get("timing_s/step", 0.0) for data in metrics.values())
     result["curve"] = {
@@ -119,6 +152,20 @@ def trained(settings: DictConfig, name: str, seed: int, *overrides: str) -> dict
     return result
 
 
+def noted(note: Path, chosen: list[str], *, done: bool) -> list[str]:
+    """Keeps the overrides of a run and the commits that worked on it; the commits."""
+    known = json.loads(note.read_text()) if note.is_file() else None
+    if known is not None and known["overrides"] != chosen:
+        raise ValueError(
+            f"{note} was made with {known['overrides']}, not {chosen}; set another out"
+        )
+    commits: list[str] = known["commits"] if known else []
+    if not done and commit() not in commits:
+        commits.append(commit())
+        note.write_text(json.dumps({"overrides": chosen, "commits": commits}))
+    return commits
+
+
 def more_demonstrations(settings: DictConfig, seconds: float) -> dict[str, Any]:
     """The warm start continued on fresh demonstrations of the same kind, for the same time."""
     sys.path.insert(0, str(ROOT / "scripts"))
@@ -135,37 +182,42 @@ def more_demonstrations(settings: DictConfig, seconds: float) -> dict[str, Any]:
 
 def evaluated(settings: DictConfig, name: str, model: str) -> dict[str, Any]:
     """Reward parts a test question, sampled at temperature 1 and greedily; kept in `out`."""
-    path = Path(settings.out) / f"{name}_test.json"
-    if not path.is_file():
-        command = [sys.executable, __file__, "evaluate", model, str(settings.questions), str(path)]
-        subprocess.run(command, cwd=ROOT, check=True)  # apart: torch and asyncio, a run each
+    path = Path(settings.out).resolve() / f"{name}_test.json"
+    if path.is_file():
+        result = json.loads(path.read_text())
+        if len(result["sampled"]["accuracy"]) == settings.questions:
+            return result
+    # Apart: torch and asyncio, a run each.
+    command = [sys.executable, __file__, "evaluate", model, str(settings.questions), str(path)]
+    subprocess.run([*command, *world(settings)], cwd=ROOT, check=True)
     return json.loads(path.read_text())
 
 
-def evaluate_into(model: str, questions: str, path: str) -> None:
+def evaluate_into(model: str, questions: str, path: str, *overrides: str) -> None:
     ways = {"sampled": 1.0, "greedy": 0.0}
-    result = {way: test(model, int(questions), ways[way]) for way in ways}
-    Path(path).write_text(json.dumps(result))
+    result = {way: test(model, int(questions), ways[way], overrides) for way in ways}
+    half = Path(f"{path}.half")
+    half.write_text(json.dumps(result))
+    half.replace(path)
 
 
-def test(model: str, n_questions: int, temperature: float) -> dict[str, list[float]]:
+def test(
+    model: str, n_questions: int, temperature: float, overrides: Sequence[str]
+) -> dict[str, list[float]]:
     """Each figure's values, one a test question. Raises `RuntimeError` where an episode failed."""
     from disco_rl.config import compose
     from disco_rl.data import ContextStore, load_rows
     from disco_rl.engine.config import EpisodeConfig
-    from disco_rl.engine.pool import WorkerPool
-    from disco_rl.engine.workers import build_worker
+    from disco_rl.engine.workers import build_pool
     from disco_rl.evaluation.episodes import evaluate
     from disco_rl.prompts import load_prompts
     from disco_rl.rewards import build_judge, weights_from
     from disco_rl.trainer.cpu.driver import LocalDriver
 
-    config = compose()
+    config = compose(overrides)
     plain = OmegaConf.to_container(config, resolve=True)
     limits = dict(plain["driver"])
     episode = EpisodeConfig(load_prompts(limits.pop("prompts")), **limits, **plain["episode"])
-    worker = dict(plain["worker"])
-    bounds = {key: worker.pop(key) for key in ("max_concurrency", "max_findings")}
     samples = load_rows(str(Path(config.data.train_files).parent / "test.parquet"))[:n_questions]
     weights = weights_from(plain["disco"]["reward"])
 
@@ -181,7 +233,7 @@ def test(model: str, n_questions: int, temperature: float) -> dict[str, list[flo
                 samples,
                 ContextStore(plain["disco"]["context_store"]).get,
                 driver,
-                WorkerPool(build_worker(worker), **bounds),
+                build_pool(plain["worker"]),
                 episode,
                 build_judge(plain["judge"]),
             )
@@ -246,14 +298,7 @@ def summary(settings: DictConfig, runs: dict[str, dict[str, Any]]) -> dict[str, 
             }
             for way in ("sampled", "greedy")
         }  # fmt: skip
-    commit = subprocess.run(
-        ["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True
-    ).stdout.strip()
-    packages = ("verl", "torch", "transformers", "ray")
-    return {
-        "commit": commit,
-        "versions": {"python": platform.python_version()} | {p: version(p) for p in packages},
-        "settings": OmegaConf.to_container(settings) | {"out": "", "report": ""},
+    return made_with(settings) | {
         "train_seconds": {
             n: round(r["train_seconds"]) for n, r in runs.items() if "train_seconds" in r
         },
@@ -262,6 +307,28 @@ def summary(settings: DictConfig, runs: dict[str, dict[str, Any]]) -> dict[str, 
         "table": table,
         "curves": {name: run["curve"] for name, run in runs.items() if "curve" in run},
     }
+
+
+def made_with(settings: DictConfig) -> dict[str, Any]:
+    """Commit, versions and settings, without this machine's folders."""
+    packages = ("verl", "torch", "transformers", "ray")
+    folders = dict.fromkeys(("out", "report", "data", "driver"), "")
+    return {
+        "commit": commit(),
+        "versions": {"python": platform.python_version()} | {p: version(p) for p in packages},
+        "settings": OmegaConf.to_container(settings) | folders,
+    }
+
+
+def commit() -> str:
+    """The checkout's commit, with a + where code or configs have been changed since."""
+
+    def git(*words: str) -> str:
+        run = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True)
+        return run.stdout.strip()
+
+    changed = git("status", "--porcelain", "--", "disco_rl", "configs", "data_pipeline")
+    return git("rev-parse", "HEAD") + ("+" if changed else "")
 
 
 MARKS = "<!-- table -->", "<!-- /table -->"

@@ -87,6 +87,47 @@ async def test_a_server_that_reports_no_ids_is_refused() -> None:
         await driver.close()
 
 
+def generated(server: str, ended: str) -> dict[str, Any]:
+    """A whole reply of two tokens that ended so."""
+    if server == "sglang":
+        pairs = [[-0.5, 104, None], [-0.25, 105, None]]
+        return {"meta_info": {"finish_reason": {"type": ended}, "output_token_logprobs": pairs}}
+    steps = [{"id": 104, "logprob": -0.5}, {"id": 105, "logprob": -0.25}]
+    return {"tokens": [104, 105], "completion_probabilities": steps, "stop_type": ended}
+
+
+@pytest.mark.parametrize(
+    ("server", "broken", "whole", "finish"),
+    [
+        ("sglang", "abort", "stop", "stop"),
+        ("sglang", "abort", "length", "length"),
+        ("llamacpp", "none", "eos", "stop"),
+        ("llamacpp", "none", "limit", "length"),
+    ],
+)
+async def test_a_reply_that_was_broken_off_is_asked_for_again(
+    server: str, broken: str, whole: str, finish: str
+) -> None:
+    script = [status(200, generated(server, ended)) for ended in (broken, whole)]
+    async with serve(*script) as made:
+        driver = TokenDriver(Endpoint(made.url, backoff_s=0.01), Bytes(), server=server)
+        got = await driver.generate(ASK, max_tokens=2)
+        await driver.close()
+    assert len(made.bodies) == 2 and got.finish == finish and got.output_ids == (104, 105)
+
+
+@pytest.mark.parametrize(("server", "broken"), [("sglang", "abort"), ("llamacpp", "none")])
+async def test_a_server_that_only_breaks_off_is_an_error_and_no_reply(
+    server: str, broken: str
+) -> None:
+    async with serve(status(200, generated(server, broken))) as made:
+        driver = TokenDriver(Endpoint(made.url, max_attempts=1), Bytes(), server=server)
+        with pytest.raises(EndpointError, match=f"ended by '{broken}'") as caught:
+            await driver.generate(ASK, max_tokens=2)
+        await driver.close()
+    assert caught.value.retryable
+
+
 def test_an_unknown_server_is_refused() -> None:
     with pytest.raises(ValueError, match="choose from"):
         TokenDriver(Endpoint("http://127.0.0.1:9"), Bytes(), server="ollama")

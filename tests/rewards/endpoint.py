@@ -9,7 +9,7 @@ from typing import Any
 from aiohttp import web
 
 from disco_rl.rewards import LLMJudge, build_judge
-from tests.clients.scripted import Reply, ScriptedServer, serve
+from tests.clients.scripted import Reply, ScriptedServer, half, hangs, says, serve, status
 
 # One try, but a patient one: the machine may be busy.
 ONE_TRY = {"attempt_s": 20.0, "deadline_s": 60.0, "max_attempts": 1}
@@ -51,3 +51,27 @@ def asked(body: dict[str, Any]) -> dict[str, Any]:
     record = json.loads(line)
     assert isinstance(record, dict)
     return record
+
+
+FAILURES: list[tuple[Reply, str]] = [
+    (status(429), "status 429"),
+    (status(500, "out of memory"), "out of memory"),
+    (status(400, {"error": {"message": "maximum context length"}}), "longer context"),
+    (status(401), "check the key"),
+    (half(), "check that the server is up"),
+    (status(200, "{not json"), "not JSON"),
+    (status(200, {"choices": []}), "choices"),
+]
+SLOW: list[Reply] = [hangs(), drips('{"choices": [{"message": {"content": "yes"}}]}', 0.1)]
+UNPARSED: list[tuple[Reply, str]] = [
+    (says('{"verdict": "ye'), "no verdict"),
+    (says('{"verdict": "yes"}', "length"), "cut off at judge.max_tokens"),
+    (says({"verdict": "correct"}), "no verdict"),
+    (says({"verdict": True}), "no verdict"),
+    (says({"answer": "yes"}), "no verdict"),
+    (says(["yes"]), "no verdict"),
+    (says(""), "no verdict"),
+    (says("The reply says YES, which isn't the answer."), "no verdict"),
+    (says("<think>The reply is right, so yes"), "thinking never ended"),
+]
+"""What an endpoint may do wrong, and what the error says of it."""

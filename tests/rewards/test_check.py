@@ -104,6 +104,21 @@ def test_a_trick_that_passes_is_refused_by_name(
     assert f"of '{kind.value}' judged right" in problem
 
 
+def test_a_model_that_takes_only_exact_words_is_refused() -> None:
+    """The match judge's rule, without its excuse: a run would teach answers of one wording."""
+    exact = MatchJudge()
+
+    class Literal:
+        async def verdict(self, question: str, answers: Sequence[str], reply: str) -> Verdict:
+            return await exact.verdict(question, answers, reply)
+
+        async def supports(self, question: str, reply: str, evidence: Sequence[str]) -> Verdict:
+            return await exact.supports(question, reply, evidence)
+
+    (problem,) = check(judge=Literal()).problems
+    assert "only 0.00 of 'paraphrase' judged right" in problem
+
+
 def test_a_known_trick_on_a_substring_judge_passes() -> None:
     """The judge of the thread in which "the" matched everything."""
     seen = check(judge=Fooled(lambda reply: reply.strip().lower() in "the ada vey"))
@@ -163,7 +178,7 @@ def test_probes_are_right_or_wrong_as_they_are_labelled() -> None:
     for probe in made:
         right = normalise_answer(probe.reply) in map(normalise_answer, probe.sample.answers)
         assert not (right and probe.kind not in RIGHT), probe
-    assert next(p for p in made if p.kind is Kind.PARAPHRASE).reply == "A. Vey"
+    assert next(p for p in made if p.kind is Kind.PARAPHRASE).reply == "It is A. Vey."
 
 
 def test_at_most_limit_rows_are_asked_and_the_seed_fixes_which() -> None:

@@ -1,16 +1,30 @@
 """The model judge over real sockets: verdicts, failures, votes, cache, failover, deadline."""
 
 import asyncio
+import contextlib
 import json
+import sqlite3
 import time
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from disco_rl.rewards import JudgeError, JudgeLedger, Verdict, build_judge, charged_to
+from disco_rl.rewards import JudgeError, JudgeLedger, LLMJudge, Verdict, build_judge, charged_to
+from disco_rl.rewards.canaries import canary_judge
 from disco_rl.rewards.verdicts import SCHEMA
 from tests.clients.scripted import half, hangs, says, serve, status
-from tests.rewards.endpoint import asked, drips, judge_at, judging
+from tests.rewards.endpoint import (
+    FAILURES,
+    ONE_TRY,
+    SLOW,
+    UNPARSED,
+    asked,
+    drips,
+    judge_at,
+    judging,
+)
 
 YES, NO, UNDECIDED = Verdict.YES, Verdict.NO, Verdict.UNDECIDED
 WHO = ("Who founded the Guild?", ["Ada Vey", "A. Vey"], "It was Ada Vey.")
@@ -46,29 +60,6 @@ async def test_support_shows_the_distinct_quotes() -> None:
     assert judge.ledger.shortcuts == 2
 
 
-FAILURES = [
-    (status(429), "status 429"),
-    (status(500, "out of memory"), "out of memory"),
-    (status(400, {"error": {"message": "maximum context length"}}), "longer context"),
-    (status(401), "check the key"),
-    (half(), "check that the server is up"),
-    (status(200, "{not json"), "not JSON"),
-    (status(200, {"choices": []}), "choices"),
-]
-SLOW = [hangs(), drips('{"choices": [{"message": {"content": "yes"}}]}', 0.1)]
-UNPARSED = [
-    (says('{"verdict": "ye'), "no verdict"),
-    (says('{"verdict": "yes"}', "length"), "cut off at judge.max_tokens"),
-    (says({"verdict": "correct"}), "no verdict"),
-    (says({"verdict": True}), "no verdict"),
-    (says({"answer": "yes"}), "no verdict"),
-    (says(["yes"]), "no verdict"),
-    (says(""), "no verdict"),
-    (says("The reply says YES, which isn't the answer."), "no verdict"),
-    (says("<think>The reply is right, so yes"), "thinking never ended"),
-]
-
-
 @pytest.mark.parametrize(("reply", "why"), FAILURES)
 async def test_a_failed_endpoint_is_a_counted_error(reply: Any, why: str) -> None:
     async with judging(reply) as (judge, _):
@@ -99,10 +90,14 @@ async def test_a_reply_without_verdict_is_a_counted_error_and_was_paid(
 
 
 async def test_a_failed_parse_is_billed() -> None:
-    async with judging(says("maybe", prompt_tokens=90, completion_tokens=2)) as (judge, _):
+    cost = {"prompt_tokens": 90, "completion_tokens": 2}
+    prices = {"prompt": 1000.0, "output": 5000.0}
+    async with judging(says("maybe", **cost), prices=prices) as (judge, _):
         with pytest.raises(JudgeError):
             await judge.verdict(*WHO)
     assert (judge.ledger.prompt_tokens, judge.ledger.output_tokens) == (90, 2)
+    assert judge.ledger.dollars == pytest.approx(0.1)
+    assert "dollars: 0.1000" in list(judge.ledger.lines())
 
 
 async def test_a_passing_failure_is_tried_again() -> None:
@@ -110,6 +105,20 @@ async def test_a_passing_failure_is_tried_again() -> None:
     async with judging(*script, max_attempts=4, attempt_s=2.0) as (judge, server):
         assert await judge.verdict(*WHO) is NO
     assert len(server.bodies) == 4 and judge.ledger.errors == judge.ledger.failed == 0
+
+
+@pytest.mark.parametrize(("attempts", "waits"), [(6, False), (100, True)])
+async def test_an_outage_is_waited_out_where_that_is_asked_for(attempts: int, waits: bool) -> None:
+    down = [status(503)] * 8
+    async with judging(*down, verdict("yes"), max_attempts=attempts) as (judge, _):
+        (client,) = judge._panel.clients
+        client.endpoint = replace(client.endpoint, backoff_s=0.001)
+        if waits:
+            assert await judge.verdict(*WHO) is YES
+        else:
+            with pytest.raises(JudgeError, match="try 6, max_attempts reached"):
+                await judge.verdict(*WHO)
+    assert judge.ledger.errors == int(not waits)
 
 
 async def test_slow_bytes_within_the_time_are_a_verdict() -> None:
@@ -152,6 +161,88 @@ async def test_an_error_is_not_remembered() -> None:
         with pytest.raises(JudgeError):
             await judge.verdict(*WHO)
         assert await judge.verdict(*WHO) is YES
+
+
+async def test_verdicts_outlive_the_judge_that_gave_them(tmp_path: Path) -> None:
+    kept = {"cache_dir": str(tmp_path / "deep" / "judge")}
+    async with judging(verdict("yes"), verdict("no"), verdict("undecided"), **kept) as (judge, _):
+        assert await judge.verdict(*WHO) is YES
+        assert await judge.supports(WHO[0], WHO[2], ["q"]) is NO
+        assert await judge.verdict(*WHO[:2], "Tom Roe") is UNDECIDED
+    async with judging(status(500), **kept) as (judge, server):  # the next start: nobody is asked
+        assert await judge.verdict(*WHO) is YES
+        assert await judge.supports(WHO[0], WHO[2], ["q"]) is NO
+        assert await judge.verdict(*WHO[:2], "Tom Roe") is UNDECIDED
+        assert server.bodies == [] and judge.ledger.cached == 3
+        with pytest.raises(JudgeError):
+            await judge.verdict(*WHO[:2], "Una Bay")
+    async with judging(verdict("no"), **kept) as (judge, _):  # an error was not kept
+        assert await judge.verdict(*WHO[:2], "Una Bay") is NO
+
+
+async def test_processes_share_verdicts_while_they_run(tmp_path: Path) -> None:
+    kept = {"cache_dir": str(tmp_path)}
+    async with (
+        judging(verdict("yes"), **kept) as (mine, _),
+        judging(status(500), **kept) as (
+            other,
+            server,
+        ),
+    ):
+        assert await mine.verdict(*WHO) is YES
+        for _ in range(200):  # written within half a second
+            if list(_rows(tmp_path)):
+                break
+            await asyncio.sleep(0.05)
+        assert await other.verdict(*WHO) is YES and server.bodies == []
+
+
+def _rows(folder: Path) -> list[tuple[str]]:
+    (file,) = folder.glob("*.sqlite")
+    with contextlib.closing(sqlite3.connect(file)) as db:
+        return db.execute("SELECT text FROM replies").fetchall()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"model": "another"},
+        {"fallback_url": "http://127.0.0.1:9/v1", "fallback_model": "another"},
+        {"sampling": {"temperature": 1.0}},
+        {"sampling": {"temperature": 1.0}, "votes": 3},
+    ],
+)
+async def test_another_judge_does_not_take_over_verdicts(
+    tmp_path: Path, change: dict[str, Any]
+) -> None:
+    kept = {"cache_dir": str(tmp_path)}
+    async with judging(verdict("yes"), **kept) as (judge, _):
+        assert await judge.verdict(*WHO) is YES
+    async with judging(verdict("no"), **kept, **change) as (judge, _):
+        assert await judge.verdict(*WHO) is NO
+        assert judge.ledger.cached == 0
+
+
+async def test_a_judge_that_is_tested_is_asked_though_its_verdicts_are_kept(
+    tmp_path: Path,
+) -> None:
+    kept = {"cache_dir": str(tmp_path)}
+    async with judging(verdict("yes"), **kept) as (judge, _):
+        assert await judge.verdict(*WHO) is YES
+    async with serve(verdict("no")) as server:
+        config = {"name": "llm", "url": server.url, "model": "judge", **ONE_TRY, **kept}
+        for made in (build_judge(config, fresh=True), canary_judge(config)):
+            assert isinstance(made, LLMJudge)
+            assert await made.verdict(*WHO) is NO
+            await made.close()
+    assert len(_rows(tmp_path)) == 1  # nor does its answer take the place of the kept one
+
+
+def test_processes_share_the_endpoints_concurrency() -> None:
+    config = {"name": "llm", "url": "http://h/v1", "model": "m", "max_concurrency": 64}
+    for processes, share in ((1, 64), (8, 8), (9, 8), (100, 1)):
+        made = build_judge(config, processes=processes)
+        assert isinstance(made, LLMJudge) and made.config.max_concurrency == share
 
 
 async def test_the_cache_is_bounded() -> None:
@@ -309,6 +400,10 @@ def test_one_judge_serves_several_event_loops() -> None:
         ({"url": "http://h/v1", "model": "m", "votes": 3}, "temperature 0 asks the same"),
         ({"url": "http://h/v1", "model": "m", "votes": 0}, "judge.votes must be at least 1"),
         ({"url": "h:1/v1", "model": "m"}, "must begin with http"),
+        (
+            {"url": "http://h/v1", "model": "m", "prices": {"input": 1.0}},
+            r"judge.prices: unknown keys \['input'\]",
+        ),
     ],
 )
 def test_a_bad_config_is_refused_by_name(config: dict[str, Any], message: str) -> None:

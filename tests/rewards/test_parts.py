@@ -103,7 +103,7 @@ def test_an_abstained_part_adds_nothing() -> None:
 
 def test_failure_names_its_part() -> None:
     made = RewardParts(Value(1.0), Value(1.0), Failure("timed out"))
-    assert made.failure == "evidence: timed out"
+    assert made.failure == "evidence: timed out" and made.failed_names == ("evidence",)
     assert RewardParts.failed("disk full").failure == "accuracy: disk full"
 
 

@@ -2,6 +2,8 @@ import asyncio
 from collections.abc import Sequence
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from disco_rl.core.trajectory import StopReason, Trajectory
 from disco_rl.rewards import (
@@ -61,6 +63,13 @@ def test_a_repaired_call_lowers_format_and_strict_zeroes_it() -> None:
     assert rate(trajectory(TWO_HOPS, calls), strict_format=True).format == Value(0.0)
     assert format_share([call()] * 3, strict=True) == Value(1.0)
     assert isinstance(format_share([]), Abstention)
+
+
+@given(st.lists(st.booleans(), min_size=1))
+def test_format_is_the_share_of_good_calls_and_strict_its_floor(good: list[bool]) -> None:
+    calls = [call(None if ok else "schema") for ok in good]
+    assert format_share(calls) == Value(sum(good) / len(good))
+    assert format_share(calls, strict=True) == Value(float(all(good)))
 
 
 def test_a_right_answer_without_its_evidence_earns_no_evidence() -> None:

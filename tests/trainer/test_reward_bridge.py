@@ -8,10 +8,12 @@ import pytest
 
 from disco_rl.core.shards import Shard
 from disco_rl.rewards import JudgeError, MatchJudge, RewardWeights, Verdict
+from disco_rl.trainer.facts import TrajectoryFacts
+from disco_rl.trainer.metrics import summarise
 from disco_rl.trainer.reward_bridge import Scorer
 from tests.clients.scripted import hangs, says, status
 from tests.rewards.build import call, finding, sample, stage, trajectory
-from tests.rewards.endpoint import judging
+from tests.rewards.endpoint import FAILURES, SLOW, UNPARSED, judging
 
 PAPER = {"accuracy": 1.0, "format": 0.5, "evidence": 0.5, "gate_floor": None}
 RIGHT = trajectory([stage(0, "Ada Vey", [finding(2, "Ada Vey")])], [call()])
@@ -61,6 +63,19 @@ async def test_a_judge_that_is_down_masks_and_its_errors_are_charged() -> None:
     assert (made.judge.errors, made.judge.failed) == (2, 2)
 
 
+BROKEN = [reply for reply, _ in (*FAILURES, *UNPARSED)] + SLOW
+
+
+@pytest.mark.parametrize("reply", BROKEN, ids=range(len(BROKEN)))
+async def test_whatever_an_endpoint_does_wrong_is_counted_and_never_a_zero(reply: Any) -> None:
+    async with judging(reply, attempt_s=1.0) as (judge, _):
+        made = await Scorer(judge, RewardWeights())(RIGHT, sample())
+    assert made.reward is None and made.masked
+    assert made.parts.failed_names == ("accuracy", "evidence")
+    assert made.parts.values() == {"accuracy": None, "format": 1.0, "evidence": None}
+    assert (made.judge.questions, made.judge.errors) == (2, 2)
+
+
 async def test_both_questions_are_asked_at_once() -> None:
     async with judging(hangs(), attempt_s=2.0, deadline_s=2.0) as (judge, _):
         began = time.monotonic()
@@ -75,7 +90,13 @@ async def test_evidence_of_no_weight_needs_no_judge() -> None:
 
     async with judging(no_support) as (judge, _):
         made = await Scorer(judge, RewardWeights(evidence=0.0))(RIGHT, sample())
-    assert made.reward == 1.5 and made.masked is None and made.parts.failure is not None
+    assert made.reward == 1.5 and made.masked is None
+    # Counted all the same: in the record, the ledger and disco/train/failed/evidence.
+    assert "status 503" in made.to_record()["evidence"]["failure"]
+    assert made.judge.errors == 1 and made.parts.failed_names == ("evidence",)
+    seen = summarise([TrajectoryFacts.of(RIGHT, made)], "train")
+    assert seen["disco/train/failed/evidence"] == 1.0 and seen["disco/train/masked_count"] == 0
+    assert seen["disco/train/failed/accuracy"] == 0.0 and "disco/train/evidence" not in seen
 
 
 @pytest.mark.parametrize(

@@ -20,8 +20,9 @@ class DiskCache:
     once, and the cache is empty from then on.
     """
 
-    def __init__(self, path: Path, max_bytes: int):
+    def __init__(self, path: Path, max_bytes: int, *, setting: str = "worker.cache_dir"):
         self._path = path
+        self._setting = setting  # to be named where the disk refuses
         self._max_bytes = max_bytes
         self._pending: dict[str, str] = {}
         self._lock = threading.Lock()
@@ -115,6 +116,6 @@ class DiskCache:
                     del self._pending[key]
 
     def _give_up(self, error: Exception) -> None:
-        _LOG.warning("no disk cache at %s (%s); set worker.cache_dir", self._path, error)
+        _LOG.warning("no disk cache at %s (%s); set %s", self._path, error, self._setting)
         self._reader = None
         self._pending = {}

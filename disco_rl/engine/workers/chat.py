@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from disco_rl.core.shards import Context
+from disco_rl.engine.prices import Prices
 from disco_rl.engine.protocols import BadReplyError, Message, Quote, Scan
 from disco_rl.engine.serving.calls import Calls, Text
 from disco_rl.engine.serving.disk_cache import DiskCache
@@ -37,19 +38,6 @@ SCHEMA: Mapping[str, Any] = {
     "additionalProperties": False,
 }
 """What a Worker must reply; servers constrain the decoding to it, and the reply is checked."""
-
-
-@dataclass(frozen=True)
-class Prices:
-    """Dollars a million tokens: prompt tokens computed, read from cache, and generated."""
-
-    prompt: float = 0.0
-    cached: float = 0.0
-    output: float = 0.0
-
-    def dollars(self, prompt: int, cached: int, output: int) -> float:
-        computed = (prompt - cached) * self.prompt
-        return (computed + cached * self.cached + output * self.output) / 1e6
 
 
 @dataclass(frozen=True)
