@@ -55,12 +55,12 @@ def build_pages(
             for number, source in enumerate(sources):
                 builder.add_source(number, source, progress)
             _finish(db)
-        return counts(db)
+        return dict(read_meta(db)["counts"])
     finally:
         db.close()
 
 
-def counts(db: sqlite3.Connection) -> dict[str, int]:
+def _counts(db: sqlite3.Connection) -> dict[str, int]:
     def one(query: str) -> int:
         return int(db.execute(query).fetchone()[0])
 
@@ -122,6 +122,7 @@ def _resume(
 
 def _finish(db: sqlite3.Connection) -> None:
     with db:
+        _set(db, "counts", _counts(db))  # at millions of pages, too slow to count at each call
         _set(db, "complete", True)
     db.execute("PRAGMA journal_mode=DELETE")  # one file, readable where nothing can be written
 
