@@ -28,10 +28,10 @@ ROOT = HERE.parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "scripts"), str(HERE)]
 
 import bench_data  # noqa: E402
-from check import check  # noqa: E402
-from estimate import estimate, mention_prompts, scripted_model  # noqa: E402
+from full_run import estimate, mention_prompts, scripted_model  # noqa: E402
 from omegaconf import DictConfig, OmegaConf  # noqa: E402
-from tables import with_tables  # noqa: E402
+from readme_tables import with_tables  # noqa: E402
+from rows_check import check, counter  # noqa: E402
 
 PARTS = ("real", "killed", "train", "contexts", "titles", "lookup", "llm", "estimate")
 LENGTHS = (16384, 32768, 65536, 131072)
@@ -116,7 +116,7 @@ def real(settings: DictConfig, results: dict[str, Any]) -> dict[str, Any]:
         "depth": Counter(str(s["depth"]) for s in samples),
         "evidence by tenths of the context": tenths(positions),
         "bytes a token": dataset / kept["tokens"],
-        "check": check(out / "dataset", records(settings), tokenizer, LENGTHS),
+        "check": check(out / "dataset", records(settings), counter(tokenizer), LENGTHS),
         "same bytes in two runs": hashes(out) == hashes(again),
         "seconds": {step: round(s, 2) for step, s in seconds.items()},
         "tokens a second, end to end": round(encoded["tokens"] / at_work),
@@ -221,7 +221,7 @@ def benched(what: str, *names: str) -> Callable[[DictConfig, dict[str, Any]], di
 def llm(settings: DictConfig, results: dict[str, Any]) -> dict[str, Any]:
     """What the filters ask of a model on the real plans, and how long the prompts are."""
     tokenizer = Path(settings.out) / "tokenizer"
-    count = bench_data.counter(str(tokenizer))
+    count = counter(tokenizer)
     out = new(settings, "llm")
     out.mkdir()
     (out / "pages.sqlite").write_bytes((Path(settings.out) / "real" / "pages.sqlite").read_bytes())

@@ -34,10 +34,8 @@ def real(r: Mapping[str, Any]) -> Rows:
         ("dropped", _dropped(r["filters"])),
         ("kept", f"{kept['samples']:,} samples, {kept['tokens']:,} tokens"),
         ("kept by length", _pairs(check["rows by length"])),
-        (
-            "kept by hops / by depth of expansion",
-            f"{_pairs(r['kept by hops'])} / {_pairs(r['depth'])}",
-        ),
+        ("kept by hops", _pairs(r["kept by hops"])),
+        ("kept by depth of expansion", _pairs(r["depth"])),
         ("hops by tenths of the context", _row(r["evidence by tenths of the context"])),
         (
             "checked by other means",
