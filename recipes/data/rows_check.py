@@ -16,7 +16,10 @@ class Wrong(AssertionError):
 
 
 def check(dataset: Path, records: Path, count: Count, lengths: Sequence[int]) -> dict[str, Any]:
-    """`count`: tokens of each text, by the tokenizer of the data set (`counter`). Figures of what was checked. Raises `Wrong` for the first row that isn't right."""
+    """Figures of what was checked. `count`: tokens of each text, by the data set's tokenizer.
+
+    Raises `Wrong` for the first row that isn't right.
+    """
     import pyarrow.parquet as pq
 
     gold = {f"wiki-{record['id']}": record for record in json.loads(records.read_text())}
