@@ -16,6 +16,7 @@ import json
 import os
 import random
 import resource
+import shutil
 import subprocess
 import sys
 import time
@@ -44,9 +45,10 @@ Progress = Callable[[str, int], object]
 
 
 def contexts(args: argparse.Namespace) -> dict[str, Any]:
-    folder = args.folder
+    folder = args.folder.resolve()
     out, tokenizer = folder / "out", folder / "tokenizer"
     folder.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(out, ignore_errors=True)  # what is complete would be skipped
     if not (folder / "pages.jsonl").is_file():
         write_pages(folder / "pages.jsonl", args.pages)
     write_records(folder / "questions.jsonl", args.samples, args.pages)
@@ -130,6 +132,7 @@ def titles(args: argparse.Namespace) -> dict[str, Any]:
     """Through the pipeline's own builder; one title in twenty is a page, the others lead to it."""
     args.folder.mkdir(parents=True, exist_ok=True)
     path = args.folder / f"titles-{args.titles}.sqlite"
+    path.unlink(missing_ok=True)
     wall, start = time.monotonic(), time.process_time()
     counts = build_pages(path, [Titles(args.titles)], tokenizer="words", max_chars=10**6)
     return {
