@@ -5,16 +5,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from data_pipeline.output import complete
+from data_pipeline.output import DataFolder, complete
 from data_pipeline.tokens import counter
 from data_pipeline.world import WorldConfig, make_world
 from data_pipeline.world.check import check_world
 from data_pipeline.world.generate import VERSION
 from data_pipeline.world.names import SPLITS
-from data_pipeline.writer import new_folder, sha256, write_json, write_rows, write_store
-from disco_rl.data.store import MANIFEST_FILE, StoreInfo
-
-_STORE = "contexts"
+from data_pipeline.writer import new_folder
+from disco_rl.data.store import StoreInfo
 
 
 def build_world(
@@ -61,30 +59,22 @@ def build_world(
                 progress=partial(progress, split),
             )
             check_world(world)
-            write_rows(folder / f"{split}.parquet", world.samples)
             worlds.append(world)
         contexts = (
             (region.context.id, region.context.text, region.context.shards)
             for world in worlds
             for region in world.regions
         )
-        write_store(folder / _STORE, contexts, StoreInfo(tokenizer, config.shard_size))
-        manifest = {
-            "settings": settings,
-            "counts": {
-                world.split: {
-                    "questions": len(world.questions),
-                    "contexts": len(world.regions),
-                    "tokens": sum(region.n_tokens for region in world.regions),
-                    "entities": sum(len(region.kinds) for region in world.regions),
-                }
-                for world in worlds
-            },
-            "sha256": {
-                str(file.relative_to(folder)): sha256(file)
-                for file in sorted(folder.rglob("*"))
-                if file.is_file()
-            },
+        data = DataFolder(folder)
+        data.write_contexts(contexts, StoreInfo(tokenizer, config.shard_size))
+        data.write_splits({world.split: world.samples for world in worlds})
+        counts = {
+            world.split: {
+                "questions": len(world.questions),
+                "contexts": len(world.regions),
+                "tokens": sum(region.n_tokens for region in world.regions),
+                "entities": sum(len(region.kinds) for region in world.regions),
+            }
+            for world in worlds
         }
-        write_json(folder / MANIFEST_FILE, manifest)
-    return manifest, True
+        return data.finish(settings, counts), True

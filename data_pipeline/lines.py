@@ -194,7 +194,7 @@ def _end_with_parent() -> None:
 def _ray(work: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
     import pickle
 
-    import ray
+    import ray.data
 
     context = ray.data.DataContext.get_current()
     context.execution_options.preserve_order = True

@@ -1,33 +1,24 @@
 """Step `musique`: each question's own paragraphs as its context, with the evidence of each hop."""
 
 import hashlib
-import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from data_pipeline.musique_records import Dropped, Paragraph, Record, Step, read_records
-from data_pipeline.output import complete
+from data_pipeline.evidence import evidence_span
+from data_pipeline.musique_records import Paragraph, Record, read_records
+from data_pipeline.output import DataFolder, complete
+from data_pipeline.set_aside import SetAside
 from data_pipeline.tokens import counter
-from data_pipeline.writer import (
-    StoreItem,
-    new_folder,
-    sha256,
-    write_json,
-    write_jsonl,
-    write_rows,
-    write_store,
-)
+from data_pipeline.writer import StoreItem, new_folder, sha256
 from disco_rl.core.sample import Hop, Sample
 from disco_rl.core.shards import CountTokens, TextContext, shards_of_span
-from disco_rl.core.text import normalise_answer, sentence_spans
-from disco_rl.data.store import MANIFEST_FILE, ContextStore, StoreInfo
+from disco_rl.data.store import StoreInfo
 
 DATA_SOURCE = "disco/musique"
 VERSION = 1
-_WORD = re.compile(r"\w+")
 
 
 def convert(
@@ -64,34 +55,6 @@ def convert(
     return sample, context
 
 
-def evidence_span(step: Step, aliases: Sequence[str]) -> tuple[int, int]:
-    """Characters of the gold paragraph's text that hold the answer: whole sentences.
-
-    Among several such places, the one that shares most words with the question.
-    """
-    text = step.paragraph.text
-    sentences = sentence_spans(text)
-    asked = set(_WORD.findall(step.question.lower()))
-    patterns = [rf"(?<!\w){re.escape(answer)}(?!\w)" for answer in (step.answer, *aliases)]
-    patterns.insert(1, re.escape(step.answer))  # also inside a word: America, of an American film
-    for pattern in patterns:
-        # An alias such as "NO" for Norway isn't the word "no".
-        flags = 0 if pattern in patterns[2:] else re.IGNORECASE
-        spans = []
-        for match in re.finditer(pattern, text, flags):
-            # An initial looks like a sentence's end, so an answer may lie across two.
-            touched = [(a, b) for a, b in sentences if a < match.end() and match.start() < b]
-            start, end = touched[0][0], touched[-1][1]
-            spans.append((start, start + len(text[start:end].rstrip())))
-        if spans:
-            return max(spans, key=lambda s: len(asked & _words(text[s[0] : s[1]])))
-    return 0, len(text)
-
-
-def _words(text: str) -> set[str]:
-    return set(_WORD.findall(text.lower()))
-
-
 def _key(paragraph: Paragraph) -> tuple[str, str]:
     return paragraph.title, hashlib.sha256(paragraph.text.encode()).hexdigest()
 
@@ -110,64 +73,25 @@ def _join(paragraphs: Sequence[Paragraph]) -> tuple[str, dict[tuple[str, str], i
     return "".join(parts), places
 
 
-@dataclass(frozen=True)
-class Check:
-    """How many hops have their answer, or an alias of it, in the text of their span, and in one
-    of their shards; `missing` names those whose span lacks it, as (context id, hop number)."""
-
-    hops: int
-    in_span: int
-    in_shard: int
-    missing: tuple[tuple[str, int], ...]
-
-
-def check_evidence(samples: Sequence[Sample], store: ContextStore) -> Check:
-    """Reads every hop's evidence back from the store, shard by shard, and looks for its answer."""
-    n_hops = in_span = in_shard = 0
-    missing: list[tuple[str, int]] = []
-    for sample in samples:
-        context = store.get(sample.context_id)
-        for number, hop in enumerate(sample.hops):
-            n_hops += 1
-            shards = [context.shards[i] for i in hop.shard_ids]
-            texts = [context.read(i) for i in hop.shard_ids]
-            offset = shards[0].start if shards else 0
-            evidence = "".join(texts)[hop.span[0] - offset : hop.span[1] - offset]
-            found = holds(evidence, hop)
-            in_span += found
-            in_shard += any(holds(text, hop) for text in texts)
-            if not found:
-                missing.append((sample.context_id, number))
-    return Check(n_hops, in_span, in_shard, tuple(missing))
-
-
-def holds(text: str, hop: Hop) -> bool:
-    """Whether the hop's answer or an alias of it stands in the text."""
-    if hop.answer.casefold() in text.casefold():
-        return True
-    words = f" {normalise_answer(text)} "
-    return any(f" {normalise_answer(answer)} " in words for answer in (hop.answer, *hop.aliases))
-
-
 @dataclass
 class _Converted:
     count: CountTokens
     shard_size: int
     samples: dict[str, list[Sample]] = field(default_factory=dict)
-    dropped: list[Dropped] = field(default_factory=list)
+    dropped: list[SetAside] = field(default_factory=list)
     seen: set[str] = field(default_factory=set)
 
     def items(
-        self, split: str, path: Path, records: Iterator[Record | Dropped]
+        self, split: str, path: Path, records: Iterator[Record | SetAside]
     ) -> Iterator[StoreItem]:
         samples = self.samples.setdefault(split, [])
         for record in records:
-            if isinstance(record, Dropped):
+            if isinstance(record, SetAside):
                 self.dropped.append(record)
                 continue
             if record.id in self.seen:
                 reason = "a record with this id came before"
-                self.dropped.append(Dropped(path.name, record.line, record.id, reason))
+                self.dropped.append(SetAside(path.name, record.line, record.id, reason))
                 continue
             self.seen.add(record.id)
             sample, context = convert(record, self.count, self.shard_size, len(samples))
@@ -228,25 +152,21 @@ def build_musique(
                 yield item
 
     with new_folder(out) as folder:
-        write_store(folder / "contexts", items(), StoreInfo(tokenizer, shard_size))
+        data = DataFolder(folder)
+        data.write_contexts(items(), StoreInfo(tokenizer, shard_size))
         if not work.samples.get("train"):
             why = work.dropped[0] if work.dropped else "validation took them all"
             raise ValueError(f"{source}: no record is left for training ({why})")
-        store = ContextStore(folder / "contexts")
         counts: dict[str, dict[str, int]] = {}
-        for split, samples in sorted(work.samples.items()):
-            if samples:
-                write_rows(folder / f"{split}.parquet", samples)
-                check = check_evidence(samples, store)
-                counts[split] = {
-                    "questions": len(samples),
-                    "hops": check.hops,
-                    "hops with the answer in their span": check.in_span,
-                    "in one shard": check.in_shard,
-                    "tokens": sum(sample.n_tokens for sample in samples),
-                }
+        for split, check in data.write_splits(dict(sorted(work.samples.items()))).items():
+            samples = work.samples[split]
+            counts[split] = {
+                "questions": len(samples),
+                "hops": check.hops,
+                "hops with the answer in their span": check.in_span,
+                "in one shard": check.in_shard,
+                "tokens": sum(sample.n_tokens for sample in samples),
+            }
         counts["set aside"] = {"records": len(work.dropped)}
-        write_jsonl(folder / "dropped.jsonl", (asdict(one) for one in work.dropped))
-        manifest = {"settings": settings, "counts": counts}
-        write_json(folder / MANIFEST_FILE, manifest)
-    return manifest, True
+        data.write_dropped(asdict(one) for one in work.dropped)
+        return data.finish(settings, counts), True

@@ -7,19 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from data_pipeline.set_aside import SetAside, parse_json
 from disco_rl.core.text import normalise_answer
 
 _REFERENCE = re.compile(r"#(\d+)")
-
-
-@dataclass(frozen=True, slots=True)
-class Dropped:
-    """A record that was set aside. `line` is where it begins in `file`, from 1."""
-
-    file: str
-    line: int
-    id: str | None
-    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +32,10 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """An answerable MuSiQue question; `line` is where it begins in its file, from 1."""
+    """An answerable MuSiQue question; `line` is where it begins in its file, from 1.
+
+    `support_agrees`: `is_supporting` marks exactly the paragraphs of the steps.
+    """
 
     id: str
     question: str
@@ -49,9 +43,10 @@ class Record:
     paragraphs: tuple[Paragraph, ...]
     steps: tuple[Step, ...]
     line: int = 1
+    support_agrees: bool = True
 
 
-def read_records(path: Path) -> Iterator[Record | Dropped]:
+def read_records(path: Path) -> Iterator[Record | SetAside]:
     """The records of a JSON list or a JSONL file, in order.
 
     Raises `ValueError` when the file is missing, empty, or a list that isn't UTF-8.
@@ -64,13 +59,13 @@ def read_records(path: Path) -> Iterator[Record | Dropped]:
         raise ValueError(f"{path} is empty; give an official MuSiQue JSON or JSONL file")
     for line, value in _list(path) if start[:1] == b"[" else _lines(path):
         if isinstance(value, _Bad):
-            yield Dropped(path.name, line, None, value.reason)
+            yield SetAside(path.name, line, None, value.reason)
             continue
         try:
             yield parse_record(value, line)
         except ValueError as error:
             id = str(value["id"]) if isinstance(value, dict) and value.get("id") else None
-            yield Dropped(path.name, line, id, str(error))
+            yield SetAside(path.name, line, id, str(error))
 
 
 def parse_record(value: Any, line: int = 1) -> Record:
@@ -81,16 +76,24 @@ def parse_record(value: Any, line: int = 1) -> Record:
     if value.get("answerable") is False:
         raise ValueError("answerable is false: the question has no gold evidence")
     paragraphs: dict[int, Paragraph] = {}
+    marked: set[int] = set()
     for at, item in enumerate(_list_of(value, "paragraphs")):
         where = f"paragraphs[{at}]."
         paragraph = Paragraph(_text(item, "title", where), _text(item, "paragraph_text", where))
-        paragraphs[_number(item, "idx", where)] = paragraph
+        idx = _number(item, "idx", where)
+        if idx in paragraphs:
+            raise ValueError(f"{where}idx {idx} came before: two paragraphs have it")
+        paragraphs[idx] = paragraph
+        if item.get("is_supporting"):
+            marked.add(idx)
     steps: list[Step] = []
+    supports: set[int] = set()
     for at, item in enumerate(_list_of(value, "question_decomposition")):
         where = f"question_decomposition[{at}]."
         support = _number(item, "paragraph_support_idx", where)
         if support not in paragraphs:
             raise ValueError(f"{where}paragraph_support_idx {support} is no idx of paragraphs")
+        supports.add(support)
         asked = _resolve(_text(item, "question", where), steps, where)
         steps.append(Step(asked, _text(item, "answer", where), paragraphs[support]))
     aliases = value.get("answer_aliases") or []
@@ -101,7 +104,15 @@ def parse_record(value: Any, line: int = 1) -> Record:
         raise ValueError(
             f"the last step's answer {steps[-1].answer!r} isn't the record's answer {answer!r}"
         )
-    return Record(id, question, answers, tuple(paragraphs.values()), tuple(steps), line)
+    return Record(
+        id,
+        question,
+        answers,
+        tuple(paragraphs.values()),
+        tuple(steps),
+        line,
+        marked == supports,
+    )
 
 
 def _resolve(question: str, steps: list[Step], where: str) -> str:
@@ -146,11 +157,9 @@ def _lines(path: Path) -> Iterator[tuple[int, Any]]:
             if not line.strip():
                 continue
             try:
-                yield number, json.loads(line.decode("utf-8"))
-            except UnicodeDecodeError as error:
-                yield number, _Bad(f"not UTF-8 at byte {error.start} of the line")
-            except (json.JSONDecodeError, RecursionError) as error:
-                yield number, _Bad(f"not JSON: {error}")
+                yield number, parse_json(line)
+            except ValueError as error:
+                yield number, _Bad(str(error))
 
 
 def _list(path: Path) -> Iterator[tuple[int, Any]]:

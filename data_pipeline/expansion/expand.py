@@ -4,6 +4,7 @@ Evidence spans cut the context into gaps: before the first, between two, behind 
 tokens to add are split among the gaps that have mentions, at random by the sample's id, so that
 over many samples the evidence stands everywhere alike. Each gap is filled on its own, breadth or
 depth first; what a gap can't take goes to the others. Only the last page is cut, on a sentence.
+In the end the paragraphs are ordered anew by what they have grown to.
 """
 
 import random
@@ -16,6 +17,7 @@ import numpy as np
 
 from data_pipeline.expansion.hosts import Hosts
 from data_pipeline.expansion.linker import Linker
+from data_pipeline.expansion.order import Grown, balanced_order
 from data_pipeline.expansion.plan import Insertion, Mode, Plan, enters, gap_of
 from data_pipeline.wiki.page import Link, title_key
 from data_pipeline.wiki.store import Page, PageStore
@@ -115,6 +117,7 @@ class _Expansion:
         self.policy, self.target, self.joint, self.rng = policy, target, joint, rng
         self.order: tuple[int, ...] = ()
         self.insertions: list[Insertion] = []
+        self.tokens: list[int] = []  # what each insertion adds
         self.n_tokens = 0
         # The hosts' own pages are used from the start.
         found = (store.find(host.title) for host in self.hosts)
@@ -138,6 +141,20 @@ class _Expansion:
         rest = deque(self._in_turn(gaps))
         self._fill(rest, self.target)
         self._cut_last(rest)
+        self.order = balanced_order(self.hosts, host_tokens, self._grown(), self.order, self.rng)
+
+    def _grown(self) -> list[Grown]:
+        """What each insertion in a host came to, with those below it."""
+        tokens = list(self.tokens)
+        for number in range(len(tokens) - 1, -1, -1):  # children stand behind their parents
+            parent = self.insertions[number].parent
+            if parent is not None:
+                tokens[parent] += tokens[number]
+        return [
+            Grown(one.host, one.start, n)
+            for one, n in zip(self.insertions, tokens, strict=True)
+            if one.parent is None
+        ]
 
     def _gaps(self, sites: Sequence[_Site]) -> list[deque[_Site]]:
         """The sites by the gap they stand in, in random order; gaps without any are left out.
@@ -209,6 +226,7 @@ class _Expansion:
     def _insert(self, site: _Site, page: Page, cut: int, n_tokens: int) -> None:
         self.used.add(page.id)
         self.n_tokens += n_tokens + site.cost
+        self.tokens.append(n_tokens + site.cost)
         self.insertions.append(
             Insertion(
                 page.id,

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from data_pipeline.musique import evidence_span
+from data_pipeline.evidence import evidence_span
 from data_pipeline.musique_records import Paragraph, Record
 
 Span = tuple[int, int]

@@ -93,12 +93,15 @@ class Linker:
             if len(words) == 1 and _begins_sentence(text, start) and name.lower() in text:
                 continue  # an ordinary word that opens a sentence
             wanted = self.min_shared - (len(words) > 1)
-            page = self._choose(id, around - frozenset(terms(name)), wanted)
+            page = self.choose(id, name, around, wanted)
             if page is not None:
                 return Link(start, start + len(name), self.store.page(page).title)
         return None
 
-    def _choose(self, id: int, around: frozenset[str], wanted: int) -> int | None:
+    def choose(self, id: int, name: str, around: frozenset[str], wanted: int) -> int | None:
+        """The page that `name` means where the terms `around` stand: page `id`, or one that it
+        tells apart. None where fewer than `wanted` terms are shared with that page's lead."""
+        around = around - frozenset(terms(name))
         page = self.store.page(id)
         if not page.disambiguation:
             return id if len(around & self._lead(id)) >= wanted else None

@@ -8,6 +8,7 @@ from data_pipeline.expansion.hosts import Host
 from data_pipeline.expansion.linker import Linker
 from data_pipeline.llm import Llm, NoReply
 from data_pipeline.wiki.page import Link, title_key
+from disco_rl.engine.workers.lexical import terms
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +38,15 @@ def link_hosts(id: str, hosts: Sequence[Host], linker: Linker, llm: Llm | None) 
 
 
 def _checked(reply: dict, text: str, body: int, linker: Linker) -> tuple[Link, ...]:
-    """What stands in the text and names a page that is no disambiguation, once a name."""
+    """What stands in the text and names a page that has to do with it, once a name.
+
+    The page's lead must share a term with the paragraph, one less than the offline linker asks for
+    a name of one word: the model has read the paragraph too, but writes titles from memory.
+    """
     mentions = reply.get("mentions")
     if not isinstance(mentions, list):
         raise NoReply(f"'mentions' must be a list, not {mentions!r}")
+    around = frozenset(terms(text))
     links: list[Link] = []
     for one in mentions:
         name, title = (one.get("text"), one.get("page")) if isinstance(one, dict) else (None, None)
@@ -52,9 +58,9 @@ def _checked(reply: dict, text: str, body: int, linker: Linker) -> tuple[Link, .
         id = linker.store.find(title)
         if place is None or id is None or linker.stops(title_key(title)):
             continue
-        page = linker.store.page(id)
-        if not page.disambiguation:
-            links.append(Link(place.start(), place.end(), page.title))
+        meant = linker.choose(id, name, around, linker.min_shared - 1)
+        if meant is not None:
+            links.append(Link(place.start(), place.end(), linker.store.page(meant).title))
     links.sort(key=lambda link: (link.start, -link.end))
     return tuple(
         link for k, link in enumerate(links) if all(link.start >= b.end for b in links[:k])

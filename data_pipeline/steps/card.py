@@ -9,6 +9,10 @@ license: cc-by-sa-4.0
 language: [en]
 task_categories: [question-answering]
 tags: [long-context, multi-hop, reinforcement-learning]
+configs:
+- config_name: default
+  data_files:
+{files}
 ---
 # Multi-hop questions in long contexts
 
@@ -22,6 +26,8 @@ which shards and at which characters the evidence of every hop stands.
 {splits}
 
 ## Files
+`datasets.load_dataset` reads the rows; the contexts are a store of their own beside them.
+
 - `SPLIT.parquet`: question, answers, `extra_info` with `context_id` and `hops` (question, answer,
   aliases, `shard_ids`, `span` in characters of the context).
 - `contexts/`: the contexts, `datasets.load_from_disk` opens them: `context_id`, `text`, `shards`.
@@ -50,7 +56,12 @@ def card(figures: Figures) -> str:
     lengths = [sample["n_tokens"] for sample in figures.samples]
     splits = [
         f"| {name} | {c['samples']:,} | {c['hops']:,} | {c['tokens']:,} | {c['shards']:,} |"
-        for name, c in figures.manifest["counts"].items()
+        for name, c in figures.counts.items()
+        if name != "filters"
+    ]
+    files = [
+        f"  - split: {name}\n    path: {name}.parquet"
+        for name in figures.counts
         if name != "filters"
     ]
     filters = []
@@ -64,7 +75,8 @@ def card(figures: Figures) -> str:
         n_samples=len(lengths),
         shortest=min(lengths),
         longest=max(lengths),
+        files="\n".join(files),
         splits="\n".join(splits),
         filters="\n".join(filters),
-        settings=json.dumps(figures.manifest["settings"], indent=2),
+        settings=json.dumps(figures.settings, indent=2),
     )

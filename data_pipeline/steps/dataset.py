@@ -9,22 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from data_pipeline.lines import Manifest, read_lines
-from data_pipeline.musique import check_evidence
-from data_pipeline.output import complete
+from data_pipeline.output import DataFolder, complete
 from data_pipeline.steps.card import card
 from data_pipeline.steps.report import Figures, SampleView, report
 from data_pipeline.steps.work import Built, Judged
-from data_pipeline.writer import (
-    StoreItem,
-    new_folder,
-    sha256,
-    write_json,
-    write_jsonl,
-    write_rows,
-    write_store,
-)
+from data_pipeline.writer import StoreItem, new_folder, write_jsonl
 from disco_rl.core.sample import Sample
-from disco_rl.data.store import MANIFEST_FILE, ContextStore, StoreInfo
+from disco_rl.data.store import StoreInfo
 
 N_SHOWN = 10
 
@@ -95,43 +86,32 @@ def write_dataset(
                     {"id": judged.id, "filter": verdict.filter, "reason": verdict.reason}
                 )
     with new_folder(out) as folder:
-        write_store(folder / "contexts", kept.items(contexts), StoreInfo(tokenizer, shard_size))
+        data = DataFolder(folder)
+        data.write_contexts(kept.items(contexts), StoreInfo(tokenizer, shard_size))
         if len(kept.samples) <= n_validation:
             raise ValueError(
                 f"{len(kept.samples)} samples are kept, and {n_validation} are for validation; "
                 f"see the reasons in {verdicts}"
             )
-        check = check_evidence(kept.samples, ContextStore(folder / "contexts"))
-        if check.missing:
-            raise ValueError(f"evidence isn't where the rows say: {check.missing[:3]}")
         samples = _shuffled(kept, seed)
         splits = {"validation": samples[:n_validation], "train": samples[n_validation:]}
-        for split, samples in splits.items():
-            if samples:
-                write_rows(folder / f"{split}.parquet", samples)
+        missing = [at for one in data.write_splits(splits).values() for at in one.missing]
+        if missing:
+            raise ValueError(f"evidence isn't where the rows say: {missing[:3]}")
         for one in kept.dropped:
             tally[one["filter"], "dropped"] += 1
         for name in ("evidence", "length", "position"):
             tally[name, "passed"] += len(kept.samples)
         write_jsonl(folder / "samples.jsonl", kept.about)
-        write_jsonl(folder / "dropped.jsonl", [*dropped, *kept.dropped])
-        manifest = {
-            "settings": settings,
-            "counts": {
-                **{split: _counts(samples) for split, samples in splits.items() if samples},
-                "filters": {f"{n} {status}": count for (n, status), count in sorted(tally.items())},
-            },
+        data.write_dropped([*dropped, *kept.dropped])
+        counts = {
+            **{split: _counts(samples) for split, samples in splits.items() if samples},
+            "filters": {f"{n} {status}": count for (n, status), count in sorted(tally.items())},
         }
-        figures = Figures(manifest, steps, kept.about, dict(tally), kept.views)
+        figures = Figures(settings, counts, steps, kept.about, dict(tally), kept.views)
         (folder / "README.md").write_text(card(figures), encoding="utf-8")
         (folder / "report.html").write_text(report(figures), encoding="utf-8")
-        manifest["sha256"] = {
-            str(file.relative_to(folder)): sha256(file)
-            for file in sorted(folder.rglob("*"))
-            if file.is_file()
-        }
-        write_json(folder / MANIFEST_FILE, manifest)
-    return manifest, True
+        return data.finish(settings, counts), True
 
 
 def draw_key(seed: int, id: str) -> str:

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from data_pipeline.lines import Manifest, read_manifest, to_line, write_manifest
-from data_pipeline.musique_records import Dropped, Record, parse_record, read_records
+from data_pipeline.musique_records import Record, parse_record, read_records
+from data_pipeline.set_aside import SetAside
 from data_pipeline.writer import sha256, write_jsonl
 from disco_rl.core.text import normalise_answer
 
@@ -37,15 +38,15 @@ def read_questions(
         return manifest
     out.mkdir(parents=True, exist_ok=True)
     seen: set[str] = set()
-    dropped: list[Dropped] = []
+    dropped: list[SetAside] = []
     checks: Counter[str] = Counter()
     records = _hub(source) if source.startswith(HUB) else read_records(Path(source))
     partial = out / f".{name}.jsonl"
     with partial.open("wb") as file:
         for record in islice(records, limit):
             if isinstance(record, Record) and record.id in seen:
-                record = Dropped(file_name, record.line, record.id, "its id came before")
-            if isinstance(record, Dropped):
+                record = SetAside(file_name, record.line, record.id, "its id came before")
+            if isinstance(record, SetAside):
                 dropped.append(record)
                 continue
             seen.add(record.id)
@@ -80,6 +81,8 @@ def check_record(record: Record) -> Iterator[str]:
         yield "every answer stands in its own paragraph"
     if len(gold) == len(record.steps):
         yield "every hop has a paragraph of its own"
+    if record.support_agrees:
+        yield "is_supporting marks the paragraphs of the hops"
     if len(set(titles)) < len(titles):
         yield "titles repeat among the paragraphs"
     if {p.title for p in others} & {p.title for p in gold}:
@@ -94,7 +97,7 @@ def _holds(text: str, answer: str) -> bool:
     )
 
 
-def _hub(source: str) -> Iterator[Record | Dropped]:
+def _hub(source: str) -> Iterator[Record | SetAside]:
     """`hub:NAME` or `hub:NAME:SPLIT`: a data set of the official fields, through `datasets`."""
     from datasets import load_dataset
 
@@ -107,4 +110,4 @@ def _hub(source: str) -> Iterator[Record | Dropped]:
         try:
             yield parse_record(row, number)
         except ValueError as error:
-            yield Dropped(source, number, str(row.get("id") or "") or None, str(error))
+            yield SetAside(source, number, str(row.get("id") or "") or None, str(error))

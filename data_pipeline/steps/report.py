@@ -44,7 +44,8 @@ class SampleView:
 class Figures:
     """What card and report are made from. `filters`: (filter, status) to samples."""
 
-    manifest: Mapping[str, Any]
+    settings: Mapping[str, Any]
+    counts: Mapping[str, Mapping[str, int]]
     steps: Mapping[str, Mapping[str, Any]]
     samples: Sequence[Mapping[str, Any]]
     filters: Mapping[tuple[str, str], int]

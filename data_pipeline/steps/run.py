@@ -25,7 +25,8 @@ from data_pipeline.steps.work import (
 )
 from data_pipeline.wiki.build import build_pages
 from data_pipeline.wiki.sources import open_source
-from data_pipeline.writer import sha256
+from data_pipeline.wiki.store import PageStore
+from data_pipeline.writer import sha256, write_jsonl
 from disco_rl.clients.http import Endpoint
 
 STEPS = ("questions", "pages", "mentions", "plans", "filters", "dataset")
@@ -102,6 +103,11 @@ class _Run:
             max_chars=pages.max_chars,
             progress=told,
         )
+        rejected, store = self.places.rejected, self.places.pages
+        if not rejected.is_file() or rejected.stat().st_mtime_ns < store.stat().st_mtime_ns:
+            partial = rejected.with_suffix(".part")
+            write_jsonl(partial, (asdict(one) for one in PageStore(store).set_aside()))
+            partial.replace(rejected)
         return {"counts": counts}
 
     def mentions(self) -> Manifest:

@@ -160,6 +160,11 @@ class Places:
         return self.out / "pages.sqlite"
 
     @property
+    def rejected(self) -> Path:
+        """What the sources of pages hold and can't be used."""
+        return self.out / "pages_rejected.jsonl"
+
+    @property
     def replies(self) -> Path:
         return self.out / "replies.sqlite"
 

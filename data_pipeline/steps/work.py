@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+from data_pipeline.evidence import holds
 from data_pipeline.expansion.expand import Policy, Short, expand
 from data_pipeline.expansion.hosts import Hosts, hosts_of
 from data_pipeline.expansion.linker import Linker
@@ -13,7 +14,7 @@ from data_pipeline.expansion.plan import Plan, check_plan
 from data_pipeline.expansion.render import Body, cut_shards, fit_to_length, render
 from data_pipeline.filters import Case, Status, Verdict, judge
 from data_pipeline.llm import Llm
-from data_pipeline.musique import DATA_SOURCE, holds
+from data_pipeline.musique import DATA_SOURCE
 from data_pipeline.musique_records import Record
 from data_pipeline.tokens import TokenStarts, token_starts
 from data_pipeline.wiki.store import PageStore

@@ -12,13 +12,18 @@ from typing import Any
 
 import numpy as np
 
+from data_pipeline.set_aside import SetAside
 from data_pipeline.tokens import TokenStarts, pieces_of, token_starts
-from data_pipeline.wiki.page import Item, Redirect, Rejected, SourceError, SourcePage, title_key
+from data_pipeline.wiki.page import Item, Redirect, SourceError, SourcePage, title_key
 from data_pipeline.wiki.sources import Source
 from data_pipeline.wiki.store import FORMAT_VERSION, SCHEMA, read_meta
 from disco_rl.core.text import sentence_spans
 
 _BATCH = 256
+# Titles come in no order, so each one writes another leaf of their tree: at millions of titles the
+# tree must fit in memory, and leaves must be written many times before they go to the file.
+_CACHE_KIB = 384 * 1024
+_LOG_PAGES = 65_536
 _SURROGATES = "holds half of a surrogate pair"
 
 
@@ -33,9 +38,9 @@ def build_pages(
     """Writes the store `path`, or goes on with it; returns counts of pages, redirects, rejected.
 
     A title's first page stays, also against a redirect, so sources come in order of preference.
-    What can't be used is kept in the table `rejected` with its place and reason. A source that
-    breaks off is told on stderr and isn't done: the next call tries the rest of it again. Raises
-    `ValueError` when `path` holds something else, `ImportError` where a parser isn't installed.
+    What can't be used is kept in the table `rejected` with its reason. A source that breaks off is
+    told on stderr and isn't done: the next call tries the rest of it again. Raises `ValueError`
+    when `path` holds something else, `ImportError` where a parser isn't installed.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     settings = {
@@ -50,12 +55,12 @@ def build_pages(
             for number, source in enumerate(sources):
                 builder.add_source(number, source, progress)
             _finish(db)
-        return counts(db)
+        return dict(read_meta(db)["counts"])
     finally:
         db.close()
 
 
-def counts(db: sqlite3.Connection) -> dict[str, int]:
+def _counts(db: sqlite3.Connection) -> dict[str, int]:
     def one(query: str) -> int:
         return int(db.execute(query).fetchone()[0])
 
@@ -78,8 +83,8 @@ def _has_surrogates(*texts: str) -> bool:
     return False
 
 
-def _shown(text: str) -> str:
-    return text.encode("utf-8", "replace").decode()
+def _shown(text: str | None) -> str | None:
+    return None if text is None else text.encode("utf-8", "replace").decode()
 
 
 def _size(path: Path) -> int:
@@ -100,6 +105,8 @@ def _resume(
                 _set(db, "version", FORMAT_VERSION)
                 _set(db, "settings", settings)
         db.execute("PRAGMA synchronous=NORMAL")
+        db.execute(f"PRAGMA cache_size=-{_CACHE_KIB}")
+        db.execute(f"PRAGMA wal_autocheckpoint={_LOG_PAGES}")
         meta = read_meta(db)
     except sqlite3.DatabaseError as error:
         raise ValueError(f"{path}: not a page store ({error}); remove it") from error
@@ -115,6 +122,7 @@ def _resume(
 
 def _finish(db: sqlite3.Connection) -> None:
     with db:
+        _set(db, "counts", _counts(db))  # at millions of pages, too slow to count at each call
         _set(db, "complete", True)
     db.execute("PRAGMA journal_mode=DELETE")  # one file, readable where nothing can be written
 
@@ -134,18 +142,23 @@ class _Builder:
         done = read_meta(self.db).get(key, 0)
         if done == "all":
             return
-        place = str(source.path)
+        file = source.path.name
         with self.db:  # of an earlier try: one that breaks off there again is counted once
-            self.db.execute("DELETE FROM rejected WHERE source=? AND place=?", (number, place))
+            self.db.execute(
+                "DELETE FROM rejected WHERE source=? AND line IS NULL AND id IS NULL", (number,)
+            )
         raw = islice(source.raw(), done, None)
         while True:
             items, broken = _convert(source, raw)
             with self.db:
-                self._add(number, items)
+                aside = self._add(file, items)
                 done += len(items)
                 if broken is not None:
-                    row = (number, place, "", broken)
-                    self.db.execute("INSERT INTO rejected VALUES (?, ?, ?, ?)", row)
+                    aside.append(SetAside(file, None, None, broken))
+                self.db.executemany(
+                    "INSERT INTO rejected VALUES (?, ?, ?, ?, ?)",
+                    [(number, a.file, a.line, _shown(a.id), _shown(a.reason)) for a in aside],
+                )
                 ended = broken is None and len(items) < _BATCH
                 _set(self.db, key, "all" if ended else done)
             progress(len(items))
@@ -154,27 +167,27 @@ class _Builder:
             if broken is not None or ended:
                 return
 
-    def _add(self, number: int, items: Iterable[Item]) -> None:
-        pages, rejected = [], []
+    def _add(self, file: str, items: Iterable[Item]) -> list[SetAside]:
+        """Writes what can be used; returns the rest."""
+        pages: list[SourcePage] = []
+        aside: list[SetAside] = []
         for item in items:
+            reason = None
+            if isinstance(item, SetAside):
+                aside.append(item)
+                continue
             if isinstance(item, Redirect):
-                if reason := self._redirect(item):
-                    rejected.append(Rejected("redirect", item.title, reason))
-            elif isinstance(item, Rejected):
-                rejected.append(item)
-            elif reason := self._unusable(item):
-                rejected.append(Rejected("page", item.title, reason))
-            else:
+                reason = self._redirect(item)
+            elif not (reason := self._unusable(item)):
                 pages.append(item)
+            if reason:
+                aside.append(SetAside(file, None, item.title, reason))
         bodies = [f"{page.title}\n{page.text.strip()}\n\n" for page in pages]
         for page, body, starts in zip(pages, bodies, self.starts(bodies), strict=True):
             if reason := self._claim(title_key(page.title), self._insert(page, body, starts), None):
                 self.db.execute("DELETE FROM pages WHERE id=last_insert_rowid()")
-                rejected.append(Rejected("page", page.title, reason))
-        self.db.executemany(
-            "INSERT INTO rejected VALUES (?, ?, ?, ?)",
-            [(number, *map(_shown, (one.place, one.title, one.reason))) for one in rejected],
-        )
+                aside.append(SetAside(file, None, page.title, reason))
+        return aside
 
     def _redirect(self, item: Redirect) -> str | None:
         """Takes the redirect's title; says why not."""
@@ -239,7 +252,8 @@ def _convert(source: Source, raw: Iterator[Any]) -> tuple[list[Item], str | None
             except ImportError:  # no page's fault: each would be rejected
                 raise
             except Exception as error:  # a parser may raise anything on a malformed page
-                items.append(Rejected(str(one)[:80], "", f"can't be converted: {error!r}"))
+                why = f"can't be converted: {error!r}"
+                items.append(SetAside(source.path.name, None, str(one)[:80], why))
     except SourceError as error:
         return items, str(error)
     return items, None

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from xml.etree import ElementTree
 
-from data_pipeline.wiki.page import Item, Redirect, Rejected, SourceError, SourcePage
+from data_pipeline.set_aside import SetAside
+from data_pipeline.wiki.page import Item, Redirect, SourceError, SourcePage, too_long
 
 _BLOCK = 2**18
 
 
 class RawPage(NamedTuple):
     title: str
-    namespace: str
     redirect: str | None
     text: str
     revision: str
@@ -23,8 +23,8 @@ class RawPage(NamedTuple):
 
 @dataclass(frozen=True)
 class Dump:
-    """`pages-articles` as Wikimedia publishes it; pages outside the article namespace are
-    rejected. Memory is one page's."""
+    """`pages-articles` as Wikimedia publishes it; pages outside the article namespace are passed
+    over. Memory is one page's."""
 
     path: Path
 
@@ -43,8 +43,10 @@ class Dump:
                         if root is None:
                             root = element
                         if event == "end" and _name(element) == "page":
-                            yield _page(element)
+                            page = _page(element)
                             root.clear()
+                            if page is not None:
+                                yield page
                 parser.close()
             except (EOFError, OSError, ElementTree.ParseError) as error:
                 raise SourceError(
@@ -55,12 +57,12 @@ class Dump:
     def convert(self, raw: RawPage) -> Item:
         from data_pipeline.wiki.wikitext import to_text
 
-        if raw.namespace != "0":
-            return Rejected(f"page {raw.title!r}", raw.title, "not an article")
         if raw.redirect is not None:
             return Redirect(raw.title, raw.redirect)
+        if reason := too_long(len(raw.text)):
+            return SetAside(self.path.name, None, raw.title, reason)
         if "\ufffd" in raw.text:
-            return Rejected(f"page {raw.title!r}", raw.title, "holds bytes that aren't UTF-8")
+            return SetAside(self.path.name, None, raw.title, "holds bytes that aren't UTF-8")
         text, links, disambiguation = to_text(raw.text)
         disambiguation = disambiguation or raw.title.endswith("(disambiguation)")
         return SourcePage(raw.title, text, links, disambiguation, False, raw.revision)
@@ -70,13 +72,15 @@ def _name(element: ElementTree.Element) -> str:
     return element.tag.rpartition("}")[2]
 
 
-def _page(element: ElementTree.Element) -> RawPage:
+def _page(element: ElementTree.Element) -> RawPage | None:
+    """None for what is no article: talk, templates, categories."""
     found = {_name(child): child for child in element.iter()}
     get = {name: (child.text or "") for name, child in found.items()}
+    if get.get("ns", "0") != "0":
+        return None
     redirect = found.get("redirect")
     return RawPage(
         get.get("title", ""),
-        get.get("ns", "0"),
         None if redirect is None else redirect.get("title", ""),
         get.get("text", ""),
         get.get("timestamp", ""),

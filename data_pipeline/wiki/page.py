@@ -1,9 +1,11 @@
-"""What an adapter yields: pages, redirects, and what it had to reject."""
+"""What an adapter yields: pages, redirects, and what it had to set aside."""
 
 import re
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+from data_pipeline.set_aside import SetAside
 
 _BLANKS = re.compile(r"[\s_]+")
 _MAY_REFER = re.compile(r"\b(?:may|can|might|could)(?: also)? (?:refer|stand) (?:to|for)\b")
@@ -39,16 +41,11 @@ class Redirect:
     target: str
 
 
-@dataclass(frozen=True, slots=True)
-class Rejected:
-    """What was set aside: where it stood in its source, its title where known, and why."""
+Item = SourcePage | Redirect | SetAside
 
-    place: str
-    title: str
-    reason: str
-
-
-Item = SourcePage | Redirect | Rejected
+MAX_SOURCE_SIZE = 8 * 2**20
+"""Of a page's markup; Wikipedia's own limit is 2 MB. Parsing a longer one takes minutes and
+gigabytes."""
 
 
 class SourceError(ValueError):
@@ -60,6 +57,11 @@ def title_key(title: str) -> str:
     no #section."""
     title = _BLANKS.sub(" ", title.partition("#")[0]).strip(" :")
     return title[:1].upper() + title[1:]
+
+
+def too_long(size: int) -> str | None:
+    """Why a page with so many characters or bytes of markup isn't parsed."""
+    return f"{size:,} of markup, over {MAX_SOURCE_SIZE:,}" if size > MAX_SOURCE_SIZE else None
 
 
 def is_disambiguation(title: str, text: str) -> bool:

@@ -1,25 +1,14 @@
 """Where pages come from: a source streams raw records, cheap to skip, and converts each."""
 
-import gzip
 import importlib
 import json
-import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
-from urllib.parse import unquote
 
 from data_pipeline.musique_records import Record, read_records
-from data_pipeline.wiki.page import (
-    Item,
-    Link,
-    Redirect,
-    Rejected,
-    SourceError,
-    SourcePage,
-    is_disambiguation,
-)
+from data_pipeline.wiki.page import Item, Redirect, SourceError, SourcePage, is_disambiguation
 
 
 class Source(Protocol):
@@ -33,74 +22,6 @@ class Source(Protocol):
         ...
 
     def convert(self, raw: Any) -> Item: ...
-
-
-@dataclass(frozen=True)
-class JsonPages:
-    """JSON lines, gzipped or not: `{title, text, links: [[start, end, title]]}`."""
-
-    path: Path
-
-    def raw(self) -> Iterator[tuple[int, bytes]]:
-        return _lines(self.path)
-
-    def convert(self, raw: tuple[int, bytes]) -> Item:
-        number, value = _parse(raw)
-        if isinstance(value, Rejected):
-            return value
-        title, text = value.get("title"), value.get("text")
-        if not isinstance(title, str) or not isinstance(text, str):
-            return Rejected(f"line {number}", str(title or ""), "title and text must be texts")
-        links = tuple(Link(int(a), int(b), str(t)) for a, b, t in value.get("links", ()))
-        disambiguation = bool(value.get("disambiguation", is_disambiguation(title, text)))
-        return SourcePage(
-            title, text, links, disambiguation, False, str(value.get("revision") or "")
-        )
-
-
-@dataclass(frozen=True)
-class Kilt:
-    """KILT's knowledge source: JSON lines with paragraphs and anchors in characters of each."""
-
-    path: Path
-
-    def raw(self) -> Iterator[tuple[int, bytes]]:
-        return _lines(self.path)
-
-    def convert(self, raw: tuple[int, bytes]) -> Item:
-        number, value = _parse(raw)
-        if isinstance(value, Rejected):
-            return value
-        title, paragraphs = value.get("wikipedia_title"), value.get("text")
-        if not isinstance(title, str) or not isinstance(paragraphs, list):
-            reason = "wikipedia_title must be a text and text a list"
-            return Rejected(f"line {number}", str(title or ""), reason)
-        # The first paragraph is the title; sections and list items carry marks.
-        lines, starts, at = [], {}, 0
-        for k, paragraph in enumerate(paragraphs):
-            line = str(paragraph).strip("\n")
-            shown = line
-            for mark in ("Section::::", "BULLET::::-"):
-                shown = shown.removeprefix(mark)
-            shown = shown.strip().removesuffix("." if line.startswith("Section::::") else "")
-            if k == 0 and shown == title:
-                continue
-            starts[k] = (at - line.find(shown), len(shown), line.find(shown))
-            lines.append(shown + "\n")
-            at += len(lines[-1])
-        links = []
-        for anchor in value.get("anchors") or ():
-            if anchor["paragraph_id"] not in starts:
-                continue
-            shift, size, first = starts[anchor["paragraph_id"]]
-            start, end = int(anchor["start"]), int(anchor["end"])
-            if first <= start < end <= first + size:
-                links.append(Link(start + shift, end + shift, unquote(str(anchor["href"]))))
-        text = "".join(lines)
-        categories = str(value.get("categories") or "").lower()
-        disambiguation = "disambiguation pages" in categories or is_disambiguation(title, text)
-        revision = str((value.get("history") or {}).get("timestamp") or "")
-        return SourcePage(title, text, tuple(links), disambiguation, False, revision)
 
 
 @dataclass(frozen=True)
@@ -165,6 +86,7 @@ def open_source(about: Mapping[str, Any]) -> Source:
     """The source of `{kind, path}`. Raises `ValueError` for an unknown kind, a missing file, or a
     reader that isn't installed."""
     from data_pipeline.wiki.dump import Dump
+    from data_pipeline.wiki.json_lines import JsonPages, Kilt
     from data_pipeline.wiki.zim import Zim
 
     kinds: dict[str, Callable[[Path], Source]] = {
@@ -190,25 +112,3 @@ def open_source(about: Mapping[str, Any]) -> Source:
                 f"({error}): pip install 'disco-rl[wiki]'"
             ) from error
     return kinds[kind](path)
-
-
-def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
-        try:
-            yield from ((n, line) for n, line in enumerate(file, 1) if line.strip())
-        except (EOFError, OSError, zlib.error) as error:
-            raise SourceError(f"{path}: can't be read further ({error})") from error
-
-
-def _parse(raw: tuple[int, bytes]) -> tuple[int, Any]:
-    number, line = raw
-    place = f"line {number}"
-    try:
-        value = json.loads(line.decode("utf-8"))
-    except UnicodeDecodeError as error:
-        return number, Rejected(place, "", f"not UTF-8 at byte {error.start} of the line")
-    except (ValueError, RecursionError) as error:
-        return number, Rejected(place, "", f"not JSON: {error}")
-    if not isinstance(value, dict):
-        return number, Rejected(place, "", f"not an object but {type(value).__name__}")
-    return number, value

@@ -7,6 +7,7 @@ stand last in `pages`, so that the numbers before them are read alone.
 import json
 import sqlite3
 import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -14,9 +15,10 @@ from typing import Any
 
 import numpy as np
 
+from data_pipeline.set_aside import SetAside
 from data_pipeline.wiki.page import Link, title_key
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 MAX_REDIRECTS = 8
 _CACHE_KIB = 64 * 1024
 _TITLES_CACHED = 200_000
@@ -30,7 +32,7 @@ CREATE TABLE pages (
     disambiguation INTEGER NOT NULL, excerpt INTEGER NOT NULL, revision TEXT NOT NULL,
     links BLOB NOT NULL, sentences BLOB NOT NULL, text BLOB NOT NULL
 );
-CREATE TABLE rejected (source INTEGER, place TEXT, title TEXT, reason TEXT);
+CREATE TABLE rejected (source INTEGER, file TEXT, line INTEGER, id TEXT, reason TEXT);
 """
 
 
@@ -158,8 +160,10 @@ class PageStore:
         """The first characters of the page's text."""
         return self.text(id)[:size]
 
-    def n_rejected(self) -> int:
-        return int(self._db.execute("SELECT COUNT(*) FROM rejected").fetchone()[0])
+    def set_aside(self) -> Iterator[SetAside]:
+        """What the sources held and can't be used, in their order."""
+        rows = self._db.execute("SELECT file, line, id, reason FROM rejected ORDER BY rowid")
+        yield from (SetAside(*row) for row in rows)
 
 
 def read_meta(db: sqlite3.Connection) -> dict[str, Any]:

@@ -7,13 +7,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from data_pipeline.set_aside import SetAside
 from data_pipeline.wiki.page import (
     Item,
     Redirect,
-    Rejected,
     SourceError,
     SourcePage,
     is_disambiguation,
+    too_long,
 )
 
 _VERSION = re.compile(rb"version of the \w+, (\w+ \d+, \d{4})")
@@ -50,11 +51,14 @@ class Zim:
         if isinstance(body, str):
             return Redirect(title, body)
         if not title or body is None:
-            return Rejected(path, title, f"unreadable: {(body or b'').decode('utf-8', 'replace')}")
+            why = f"unreadable: {(body or b'').decode('utf-8', 'replace')}"
+            return SetAside(self.path.name, None, title or path, why)
+        if reason := too_long(len(body)):
+            return SetAside(self.path.name, None, title, reason)
         try:
             text, links = to_text(body.decode("utf-8"), title)
         except UnicodeDecodeError as error:
-            return Rejected(path, title, f"not UTF-8 at byte {error.start}")
+            return SetAside(self.path.name, None, title, f"not UTF-8 at byte {error.start}")
         return SourcePage(
             title, text, links, is_disambiguation(title, text), False, _revision(body)
         )

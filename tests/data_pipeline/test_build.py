@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from data_pipeline import build_world as module
 from data_pipeline.__main__ import main
 from data_pipeline.build_world import build_world
 from data_pipeline.world import WorldConfig, make_world
@@ -87,7 +86,7 @@ def test_a_build_that_dies_leaves_no_folder(
     def full(*_: object) -> None:
         raise OSError("disk full")
 
-    monkeypatch.setattr(module, "write_json", full)
+    monkeypatch.setattr("data_pipeline.output.write_json", full)
     with pytest.raises(OSError, match="disk full"):
         build_world(
             tmp_path / "w", seed=1, n_questions=COUNTS, config=WorldConfig(), tokenizer="words"

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from data_pipeline.expansion.expand import Policy, Short, expand
 from data_pipeline.expansion.hosts import Host, Hosts
 from data_pipeline.expansion.linker import Linker
+from data_pipeline.expansion.order import Grown, balanced_order
 from data_pipeline.expansion.plan import Insertion, Plan, check_plan, enters
 from data_pipeline.expansion.render import Body, Rendered, cut_shards, fit_to_length, render
 from data_pipeline.tokens import TokenStarts, token_starts
@@ -205,6 +206,37 @@ def test_evidence_is_spread_evenly_over_many_samples() -> None:
         positions += [span[0] / len(done.text) for span in done.hops]
     counts = np.histogram(positions, 5, (0, 1))[0]
     assert counts.min() >= 0.5 * len(positions) / 5, counts
+
+
+def test_paragraphs_are_ordered_by_what_they_have_grown_to() -> None:
+    """Few mentions lead on, in other paragraphs than the gold ones: all that can be chosen is the
+    order, and the evidence must not gather at the ends."""
+    text = "T\nOf it. It is so. And so on.\n\n"
+    gold = Host("T", text, ((9, 18),))
+    hosts = [gold, gold, *[Host("T", text, ())] * 6]
+    grown = [Grown(host, 5, 1000) for host in range(2, 8)]
+    sizes = [100 + 1000 * (host > 1) for host in range(8)]
+    positions = []
+    for seed in range(200):
+        rng = random.Random(seed)
+        order = balanced_order(hosts, [100] * 8, grown, range(8), rng)
+        assert sorted(order) == list(range(8))
+        for host in (0, 1):
+            before = sum(sizes[h] for h in order[: order.index(host)])
+            positions.append((before + 100 * 9 / len(text)) / sum(sizes))
+    counts = np.histogram(positions, 5, (0, 1))[0]
+    assert counts.min() >= 0.5 * len(positions) / 5, counts
+
+
+def test_what_grew_before_the_evidence_is_counted() -> None:
+    """The gold paragraph itself has grown, before its evidence: at the end of the order it would
+    stand behind everything, at its start in the middle."""
+    text = "T\nOf it. It is so. And so on.\n\n"
+    hosts = [Host("T", text, ((9, 18),)), Host("T", text, ())]
+    wanted = random.Random(3)
+    place = wanted.random()
+    first = balanced_order(hosts, [10, 1000], [Grown(0, 5, 1000)], (1, 0), random.Random(3))
+    assert first == ((0, 1) if place < 0.75 else (1, 0))
 
 
 @pytest.mark.parametrize(

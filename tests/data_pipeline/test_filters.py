@@ -59,7 +59,7 @@ def test_the_linker_takes_names_that_fit_and_leaves_homonyms(store: PageStore) -
 
 
 def test_a_models_name_is_found_as_whole_words(store: PageStore) -> None:
-    text = "Host\nTesmarian songs are sung in Tesmar. The Redwood is old."
+    text = "Host\nTesmarian songs are sung in Tesmar. The Redwood harbour is old."
     reply = {"mentions": [{"text": t, "page": t.strip()} for t in ("Tesmar ", "Red")]}
     links = _checked(reply, text, 5, Linker(store))
     assert [(k.start, k.end, k.title) for k in links] == [(33, 39, "Tesmar")]
@@ -212,12 +212,13 @@ async def test_a_filter_without_a_verdict_has_failed(tmp_path: Path, store: Page
 
 
 async def test_mentions_of_a_model_are_checked(tmp_path: Path, store: PageStore) -> None:
-    text = "H\nIn Tesmar by Velis River, Mercury and Red shone. This is it.\n\n"
+    text = "H\nIn Tesmar by Velis River, a harbour, Mercury and Red shone. This is it.\n\n"
     mentions = [
         {"text": "Velis River", "page": "Velis River"},
         {"text": "River", "page": "Tesmar"},  # inside another one
         {"text": "Tesmar", "page": "tesmar"},
-        {"text": "Mercury", "page": "Mercury"},  # a disambiguation
+        {"text": "Mercury", "page": "Mercury"},  # a disambiguation that nothing decides
+        {"text": "Mercury", "page": "Mercury (god)"},  # no trade, messengers or thieves here
         {"text": "Reds", "page": "Red"},  # doesn't stand there
         {"text": "This", "page": "This"},  # a stop title
         {"text": "Red", "page": "Nowhere"},

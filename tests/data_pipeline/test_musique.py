@@ -10,8 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data_pipeline.musique import build_musique, check_evidence, convert, evidence_span
-from data_pipeline.musique_records import Dropped, Paragraph, Record, Step, read_records
+from data_pipeline.evidence import check_evidence, evidence_span
+from data_pipeline.musique import build_musique, convert
+from data_pipeline.musique_records import Paragraph, Record, Step, read_records
+from data_pipeline.set_aside import SetAside
 from data_pipeline.tokens import count_words
 from disco_rl.core.sample import Hop, Sample
 from disco_rl.data import ContextStore, load_rows
@@ -156,6 +158,7 @@ def changed(change: Any) -> dict[str, Any]:
         (without("paragraphs"), "paragraphs must be a list"),
         (record(question="  "), "question must be a text"),
         (record(answerable=False), "answerable is false"),
+        (changed(lambda v: v["paragraphs"][2].update(idx=0)), r"paragraphs\[2\].idx 0 came before"),
         (record(question_decomposition=[]), "question_decomposition must be a list"),
         (record(answer_aliases="Varo"), "answer_aliases must be a list of texts"),
         (record(answer="Someone", answer_aliases=[]), "isn't the record's answer 'Someone'"),
@@ -184,7 +187,7 @@ def test_a_bad_record_is_set_aside_with_line_and_reason(
     path = write(tmp_path / "r.jsonl", record(id="good"), value, record(id="after"))
     good, bad, after = read_records(path)
     assert isinstance(good, Record) and isinstance(after, Record)
-    assert isinstance(bad, Dropped) and (bad.file, bad.line) == ("r.jsonl", 2)
+    assert isinstance(bad, SetAside) and (bad.file, bad.line) == ("r.jsonl", 2)
     assert re.search(reason, bad.reason), bad.reason
 
 
@@ -194,8 +197,8 @@ def test_bad_bytes_and_cut_off_lines_are_set_aside(tmp_path: Path) -> None:
     path.write_bytes(good + b'\n{"id": "\xff"}\n\n' + good[:200])
     first, latin, cut = read_records(path)
     assert isinstance(first, Record)
-    assert isinstance(latin, Dropped) and latin.line == 2 and "not UTF-8 at byte 8" in latin.reason
-    assert isinstance(cut, Dropped) and cut.line == 4 and "not JSON" in cut.reason
+    assert isinstance(latin, SetAside) and latin.line == 2 and "not UTF-8 at byte 8" in latin.reason
+    assert isinstance(cut, SetAside) and cut.line == 4 and "not JSON" in cut.reason
 
 
 def test_a_list_cut_short_still_gives_what_came_before(tmp_path: Path) -> None:
@@ -207,7 +210,7 @@ def test_a_list_cut_short_still_gives_what_came_before(tmp_path: Path) -> None:
     path.write_text(whole[: third + 50])
     a, b, cut = read_records(path)
     assert isinstance(a, Record) and isinstance(b, Record) and (a.id, b.id) == ("a", "b")
-    assert isinstance(cut, Dropped) and "the rest of the list is lost" in cut.reason
+    assert isinstance(cut, SetAside) and "the rest of the list is lost" in cut.reason
     assert cut.line == whole.count("\n", 0, third)  # where its object opens, a line before its id
     path.write_text(whole[: whole.rindex("]")])
     assert "cut off after a record" in list(read_records(path))[-1].reason

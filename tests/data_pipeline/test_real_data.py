@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from data_pipeline.steps.run import run
 from data_pipeline.tokens import count_words
 from disco_rl.data import ContextStore, load_rows
-from tests.data_pipeline.test_steps import quiet, run, typed
+from tests.data_pipeline.pipeline import quiet, typed
 
 SHARED = Path(__file__).resolve().parents[2].parent / "shared" / "data"
 RECORDS = SHARED / "musique" / "hipporag_musique_train.json"
