@@ -177,4 +177,4 @@ async def _embedder(model: Mapping[str, Any], folder: Path, stack: AsyncExitStac
     from disco_rl.engine.workers.dense import Encoder, require_model
 
     require_model()
-    return LocalEmbedder(Encoder())
+    return LocalEmbedder(Encoder(), cache=folder / "embeddings")
