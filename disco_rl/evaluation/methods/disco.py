@@ -3,7 +3,7 @@
 import random
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from disco_rl.core.plan import NarrowAction
@@ -13,7 +13,15 @@ from disco_rl.core.trajectory import Generation, StopReason, Trajectory
 from disco_rl.engine.config import EpisodeConfig
 from disco_rl.engine.episode import run_episode
 from disco_rl.engine.pool import WorkerPool
-from disco_rl.engine.protocols import DriverModel, Message, ModelError, Quote, Scan, Worker
+from disco_rl.engine.protocols import (
+    BadReplyError,
+    DriverModel,
+    Message,
+    ModelError,
+    Quote,
+    Scan,
+    Worker,
+)
 from disco_rl.evaluation.calls import Calls
 from disco_rl.evaluation.methods.protocol import Attempt, Document, Task
 from disco_rl.evaluation.tokens import Tokenizer, count
@@ -131,35 +139,48 @@ class CountedWorker:
     async def scan(self, instruction: str, context: Context, shard: int) -> Scan:
         calls, spent = self._calls, self._calls.ledger.of("worker")
         key = calls.journal.key("worker", context.id, instruction, shard)
-        kept = calls.journal.get(key)
-        if kept is not None:
-            quotes = tuple(
+        entry = calls.journal.get(key)
+        if entry is None:
+            entry = await self._asked(instruction, context, shard)
+            calls.journal.keep(key, entry)
+        scan = Scan(
+            **{f.name: entry[f.name] for f in fields(Scan) if f.name != "quotes"},
+            quotes=tuple(
                 Quote(q["text"], tuple(q["span"]) if q["span"] else None, q["score"])
-                for q in kept.pop("quotes")
-            )
-            seconds = kept.pop("seconds")
-            scan = Scan(quotes, **kept)
-        else:
-            async with calls.gate.turn(calls.owner):
-                began = time.perf_counter()
-                try:
-                    scan = await self._worker.scan(instruction, context, shard)
-                except ModelError:
-                    spent.failures += 1
-                    raise
-                seconds = time.perf_counter() - began
-            calls.journal.keep(key, asdict(scan) | {"seconds": seconds})
+                for q in entry["quotes"]
+            ),
+        )
         spent.calls += not scan.memo_hit
         spent.prompt += scan.prompt_tokens
         spent.cached += scan.cached_tokens
         spent.output += scan.output_tokens
-        spent.seconds += seconds
+        spent.seconds += entry["seconds"]
+        if entry["bad"]:  # billed like any other, and as bad when it is read again
+            spent.failures += 1
+            error = BadReplyError(entry["bad"])
+            error.spent = scan
+            raise error
         # Seeded by what was asked: the same after a resume, whatever the order of the scans.
         lost = random.Random(f"{context.id}/{instruction}/{shard}").random() < self._dropout
         if lost and scan.quotes:
             self.dropped += 1
             return replace(scan, quotes=())
         return scan
+
+    async def _asked(self, instruction: str, context: Context, shard: int) -> dict[str, Any]:
+        """The Worker's reply as plain JSON, `bad` where it can't be used."""
+        calls, bad = self._calls, None
+        async with calls.gate.turn(calls.owner):
+            began = time.perf_counter()
+            try:
+                scan = await self._worker.scan(instruction, context, shard)
+            except ModelError as error:
+                if error.spent is None:  # no reply came: asked again on resume
+                    calls.ledger.of("worker").failures += 1
+                    raise
+                scan, bad = error.spent, str(error)
+            seconds = time.perf_counter() - began
+        return asdict(scan) | {"seconds": seconds, "bad": bad}
 
 
 def narrow_habits(trajectory: Trajectory) -> dict[str, float]:
