@@ -1,5 +1,6 @@
 """DISCO in the harness: the engine's episode, its calls and tokens as a ledger."""
 
+import contextlib
 import json
 
 import pytest
@@ -163,10 +164,8 @@ async def test_a_bad_reply_is_billed_and_not_asked_for_again_on_resume(tmp_path)
     path, asked = tmp_path / "item.jsonl", []
     for replies in ([PLAN, ModelError("killed here")], ["nothing", ACCEPT]):
         worker, calls = Mumbles(), Calls("item", {}, journal=Journal(path))
-        try:
+        with contextlib.suppress(ModelError):
             attempt = await disco(ScriptedModel(replies), worker).run(TASK, document(TEXT), calls)
-        except ModelError:
-            pass
         asked.append(len(worker.asked))
     spent = calls.ledger.of("worker")
     assert asked[0] > 3 and asked[1] == 0
