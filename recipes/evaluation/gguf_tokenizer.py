@@ -39,7 +39,8 @@ def write_tokenizer(gguf: Path, target: Path) -> None:
         ]
     )
     made.decoder = decoders.ByteLevel()
-    special = [t for t, kind in zip(tokens, found["tokenizer.ggml.token_type"]) if kind == 3]
+    types = found["tokenizer.ggml.token_type"]  # 3: a control token
+    special = [token for token, type_ in zip(tokens, types, strict=True) if type_ == 3]
     made.add_special_tokens([AddedToken(token, special=True) for token in special])
     target.parent.mkdir(parents=True, exist_ok=True)
     made.save(str(target))
