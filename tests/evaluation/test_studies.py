@@ -101,6 +101,29 @@ def test_the_flat_study_measures_grounding_at_each_length(tmp_path: Path, monkey
     study.main(command)  # again: nothing is run anew
     assert read_results(tmp_path / "run") == results
 
+    pytest.importorskip("matplotlib")
+    load(RECIPES / "flat_length" / "figures.py").main([str(tmp_path)])
+    short, long = json.loads((tmp_path / "results.json").read_text())["run"]
+    assert (short["length"], short["n"], long["length"]) == (80, 2, 200)
+    assert long["accuracy"] == [100.0] * 3 and long["accuracy_change"] == [0.0] * 3
+    assert long["accuracy_flat"] and long["usage"]["questions"] == 2
+    assert long["worker_calls"] > short["worker_calls"] * 0.9 and long["failed"] == 0
+    assert (tmp_path / "curves.png").stat().st_size > 1000
+
+
+def test_a_block_stands_whole_among_its_filler() -> None:
+    study = load(RECIPES / "flat_length" / "study.py")
+    own = study.TextContext.cut("own", "Ada rang the bell. Bo slept.", study.count_words, 50)
+    filler = [f"Part {i}.\n\nIts end {i}." for i in range(9)]
+    for length in (20, 40):
+        context, by = study.padded(own, iter(filler), length, "seed", 10)
+        tokens = sum(shard.n_tokens for shard in context.shards)
+        assert length - 4 < tokens <= length
+        assert context.text[by : by + len(own.text)] == own.text
+        assert context.text.startswith(("Part 0.", "Ada rang")) and len(context.shards) > 1
+    with pytest.raises(ValueError, match="greater lengths"):
+        study.padded(own, iter(filler), 5, "seed", 10)
+
 
 @pytest.mark.slow
 @pytest.mark.skipif(not SQUAD.is_file(), reason="no ../shared/data")
