@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
-from disco_rl.core.plan import NarrowAction
 from disco_rl.core.records import to_record
 from disco_rl.core.shards import Context, TextContext, cut
-from disco_rl.core.trajectory import Generation, StopReason, Trajectory
+from disco_rl.core.trajectory import Generation, StopReason
 from disco_rl.engine.config import EpisodeConfig
 from disco_rl.engine.episode import run_episode
 from disco_rl.engine.pool import WorkerPool
@@ -23,6 +22,7 @@ from disco_rl.engine.protocols import (
     Worker,
 )
 from disco_rl.evaluation.calls import Calls
+from disco_rl.evaluation.habits import narrow_habits
 from disco_rl.evaluation.methods.protocol import Attempt, Document, Task
 from disco_rl.evaluation.tokens import Tokenizer, count
 
@@ -57,7 +57,7 @@ class Disco:
         if trajectory.stop is StopReason.ERROR:
             raise ModelError(trajectory.error or "the episode failed without saying why")
         record = to_record(trajectory)
-        record["narrow"] = narrow_habits(trajectory)
+        record["narrow"] = narrow_habits(record)
         return Attempt(
             trajectory.answer, trajectory.stop.value, trajectory=trajectory, record=record
         )
@@ -181,34 +181,3 @@ class CountedWorker:
                 scan, bad = error.spent, str(error)
             seconds = time.perf_counter() - began
         return asdict(scan) | {"seconds": seconds, "bad": bad}
-
-
-def narrow_habits(trajectory: Trajectory) -> dict[str, float]:
-    """How the Driver asks (paper, section on behaviour after RL), over all its narrow actions.
-
-    forwarded: share whose instruction shares over 0.8 of its words with the question
-    names: mean number of distinct capitalised words, quotes and numbers in an instruction
-    reused: share of (action, shard) pairs whose shard an earlier action of that stage named too
-    """
-    question = set(trajectory.question.lower().split())
-    actions = forwarded = names = pairs = reused = 0
-    for stage in trajectory.stages:
-        seen: set[int] = set()
-        for node in stage.plan.nodes if stage.plan else ():
-            if not isinstance(node, NarrowAction):
-                continue
-            actions += 1
-            words = node.instruction.split()
-            lower = {word.lower() for word in words}
-            forwarded += len(lower & question) > 0.8 * max(len(lower), 1)
-            names += len({w for w in words[1:] if w[0].isupper() or w[0].isdigit()})
-            if node.shards is not None:
-                pairs += len(node.shards)
-                reused += len(seen & set(node.shards))
-                seen |= set(node.shards)
-    return {
-        "actions": actions,
-        "forwarded": forwarded / actions if actions else 0.0,
-        "names": names / actions if actions else 0.0,
-        "reused": reused / pairs if pairs else 0.0,
-    }
