@@ -92,7 +92,7 @@ async def build_method(
         )
     # The parts that are built here, not set in the config by value.
     if kind == "disco":
-        given |= await _disco_parts(config, given, tokenizer, stack, driver)
+        given |= await _disco_parts(config, given, tokenizer, folder, stack, driver)
     if kind == "rag":
         given["embedder"] = await _embedder(config["models"].get("embedder") or {}, folder, stack)
     if kind == "rlm" and "limits" in given:
@@ -124,6 +124,7 @@ async def _disco_parts(
     config: Mapping[str, Any],
     given: dict[str, Any],
     tokenizer: Tokenizer,
+    folder: Path,
     stack: AsyncExitStack,
     driver: DriverModel | None,
 ) -> dict[str, Any]:
@@ -138,8 +139,11 @@ async def _disco_parts(
     settings = dict(config["worker"])
     bounds = ("max_concurrency", "max_findings")
     kept = {key: settings.pop(key) for key in bounds if key in settings}
+    # What a method costs mustn't depend on what earlier runs kept.
     if settings.get("kind") == "chat":
-        settings["cache_mb"] = 0  # what a method costs mustn't depend on what earlier runs kept
+        settings["cache_mb"] = 0
+    elif settings.get("embeddings_url") and not settings.get("cache_dir"):
+        settings["cache_dir"] = str(folder / "retriever")
     worker = build_worker(settings)
     if hasattr(worker, "close"):
         stack.push_async_callback(worker.close)
