@@ -20,7 +20,8 @@ class ChatTokenizer(Protocol):
 
 
 class EndpointDriver:
-    """A `DriverModel` over chat completions. Its generations carry no token ids.
+    """A `DriverModel` over chat completions: of an endpoint, or of a client like `ChatClient`. Its
+    generations carry no token ids.
 
     Without a tokenizer `count` estimates from the text's length: a third of a token a byte at
     first, then the largest rate the server's own usage has shown. With `length`,
@@ -29,14 +30,14 @@ class EndpointDriver:
 
     def __init__(
         self,
-        endpoint: Endpoint,
+        endpoint: Endpoint | ChatClient,
         *,
         sampling: Mapping[str, Any] | None = None,
         tokenizer: ChatTokenizer | None = None,
         length: Callable[[str], int] | None = None,
     ):
         self._length = length
-        self._client = ChatClient(endpoint)
+        self._client = ChatClient(endpoint) if isinstance(endpoint, Endpoint) else endpoint
         self._sampling = sampling
         self._tokenizer = tokenizer
         self._rate: float | None = None

@@ -16,11 +16,15 @@ _RETRIED = (408, 429, 500, 502, 503, 504)
 
 
 class EndpointEncoder:
-    """Unit-length vectors, float32 [texts, dimensions]. Blocking: the retriever has a thread."""
+    """Unit-length vectors, float32 [texts, dimensions]. Blocking: the retriever has a thread.
+
+    `prompt_tokens` counts what the server billed so far.
+    """
 
     def __init__(self, endpoint: Endpoint):
         self._endpoint = endpoint
         self.name = endpoint.model
+        self.prompt_tokens = 0
 
     def encode(self, texts: Sequence[str]) -> np.ndarray:
         """Raises `EndpointError` once the endpoint's tries or its deadline are used up."""
@@ -41,10 +45,12 @@ class EndpointEncoder:
             request = urllib.request.Request(url, body, headers)
             try:
                 with urllib.request.urlopen(request, timeout=point.attempt_s) as reply:
-                    data = json.load(reply)["data"]
+                    answered = json.load(reply)
+                data, usage = answered["data"], answered.get("usage") or {}
                 vectors = [item["embedding"] for item in sorted(data, key=lambda d: d["index"])]
                 if len(vectors) != len(batch):
                     raise ValueError(f"{len(vectors)} vectors for {len(batch)} texts")
+                self.prompt_tokens += int(usage.get("prompt_tokens") or 0)
                 return np.array(vectors, np.float32)
             except urllib.error.HTTPError as error:
                 reason, status = error.read().decode("utf-8", "replace")[:300], error.code

@@ -44,20 +44,26 @@ async def build_setup(
     folder: Path,
     stack: AsyncExitStack,
     driver: DriverModel | None = None,
+    clients: Mapping[str, Any] | None = None,
 ) -> Setup:
     """The setup of a run; clients are closed with `stack`. `driver` is DISCO's, in place of the
-    configured one.
+    configured one; `clients`, by role, serve where the config has no url.
 
     Raises `ValueError` naming the key that is missing, unknown or bad.
     """
     models, prices = {}, {}
     for role, model in config["models"].items():
         prices[role] = Price(**(model.get("price") or {}))
+        client = (clients or {}).get(role)
         if model.get("url") and role != "embedder":
             client = ChatClient(endpoint(model))
             await stack.enter_async_context(client)
+        if client is not None:
             models[role] = ChatModel(client, request(model), model.get("thinking_tokens") or 0)
     tokenizer = load_tokenizer(config["tokenizer"])
+    local = config["models"]["driver"]["url"] or config["method"].get("driver_folder")
+    if driver is None and clients and not local:
+        driver = served_driver(clients["driver"], config, tokenizer)
     method = await build_method(config, tokenizer, folder, stack, driver)
     limits = {key: config["limits"][key] for key in ("max_items", "max_calls", "deadline_s")}
     return Setup(method, models, prices, tokenizer, build_judge(config["judge"]), **limits)
@@ -86,7 +92,7 @@ async def build_method(
         )
     # The parts that are built here, not set in the config by value.
     if kind == "disco":
-        given |= await _disco_parts(config, given, tokenizer, stack, driver)
+        given |= await _disco_parts(config, given, tokenizer, folder, stack, driver)
     if kind == "rag":
         given["embedder"] = await _embedder(config["models"].get("embedder") or {}, folder, stack)
     if kind == "rlm" and "limits" in given:
@@ -118,6 +124,7 @@ async def _disco_parts(
     config: Mapping[str, Any],
     given: dict[str, Any],
     tokenizer: Tokenizer,
+    folder: Path,
     stack: AsyncExitStack,
     driver: DriverModel | None,
 ) -> dict[str, Any]:
@@ -132,8 +139,11 @@ async def _disco_parts(
     settings = dict(config["worker"])
     bounds = ("max_concurrency", "max_findings")
     kept = {key: settings.pop(key) for key in bounds if key in settings}
+    # What a method costs mustn't depend on what earlier runs kept.
     if settings.get("kind") == "chat":
-        settings["cache_mb"] = 0  # what a method costs mustn't depend on what earlier runs kept
+        settings["cache_mb"] = 0
+    elif settings.get("embeddings_url") and not settings.get("cache_dir"):
+        settings["cache_dir"] = str(folder / "retriever")
     worker = build_worker(settings)
     if hasattr(worker, "close"):
         stack.push_async_callback(worker.close)
@@ -160,14 +170,20 @@ def _driver(
             seed=config["seed"],
         )
     if model["url"]:
-
-        def length(text: str) -> int:
-            if isinstance(tokenizer, WordTokenizer):  # words are fewer than tokens
-                return -(-len(text.encode("utf-8", "replace")) // 3)
-            return count(tokenizer, text)
-
-        return EndpointDriver(endpoint(model), sampling=request(model), length=length)
+        return served_driver(ChatClient(endpoint(model)), config, tokenizer)
     raise ValueError("method disco needs models.driver.url, or method.driver_folder")
+
+
+def served_driver(client: Any, config: Mapping[str, Any], tokenizer: Tokenizer) -> EndpointDriver:
+    """A Driver over chat completions whose prompts are measured by the run's tokenizer."""
+
+    def length(text: str) -> int:
+        if isinstance(tokenizer, WordTokenizer):  # words are fewer than tokens
+            return -(-len(text.encode("utf-8", "replace")) // 3)
+        return count(tokenizer, text)
+
+    sampling = request(config["models"]["driver"])
+    return EndpointDriver(client, sampling=sampling, length=length)
 
 
 async def _embedder(model: Mapping[str, Any], folder: Path, stack: AsyncExitStack) -> Embedder:
@@ -177,4 +193,4 @@ async def _embedder(model: Mapping[str, Any], folder: Path, stack: AsyncExitStac
     from disco_rl.engine.workers.dense import Encoder, require_model
 
     require_model()
-    return LocalEmbedder(Encoder())
+    return LocalEmbedder(Encoder(), cache=folder / "embeddings")

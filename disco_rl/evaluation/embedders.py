@@ -23,26 +23,59 @@ class Embedder(Protocol):
     async def embed(self, texts: Sequence[str], calls: Calls) -> np.ndarray: ...
 
 
-class LocalEmbedder:
-    """A `TextEncoder` such as all-MiniLM-L6-v2, one batch at a time. No tokens are counted."""
+class VectorFiles:
+    """Vectors by model and texts under a folder; None keeps nothing. Files appear in one move."""
 
-    def __init__(self, encoder: TextEncoder):
-        self._encoder = encoder
+    def __init__(self, folder: Path | None):
+        self._folder = folder
+
+    @staticmethod
+    def digest(model: str, texts: Sequence[str]) -> str:
+        # Lengths too, so that no two lists of texts look alike.
+        parts = "\0".join([model, *(f"{len(text)}:{text}" for text in texts)])
+        return hashlib.sha256(parts.encode("utf-8", "replace")).hexdigest()
+
+    def read(self, digest: str) -> np.ndarray | None:
+        path = self._folder / f"{digest}.npy" if self._folder else None
+        return np.load(path) if path is not None and path.is_file() else None
+
+    def write(self, digest: str, vectors: np.ndarray) -> None:
+        if self._folder is None:
+            return
+        self._folder.mkdir(parents=True, exist_ok=True)
+        part = self._folder / f"{digest}.{os.getpid()}.part"
+        with part.open("wb") as file:
+            np.save(file, vectors)
+        part.replace(self._folder / f"{digest}.npy")
+
+
+class LocalEmbedder:
+    """A `TextEncoder` such as all-MiniLM-L6-v2, one batch at a time. No tokens are counted; with
+    `cache` the questions of one context encode it once."""
+
+    def __init__(self, encoder: TextEncoder, *, cache: Path | None = None):
+        self._encoder, self._files = encoder, VectorFiles(cache)
         self._lock = asyncio.Lock()
 
     async def embed(self, texts: Sequence[str], calls: Calls) -> np.ndarray:
+        digest = self._files.digest(self._encoder.name, texts)
         async with self._lock:
-            vectors = await asyncio.to_thread(self._encoder.encode, list(texts))
+            vectors = self._files.read(digest)
+            if vectors is None:
+                vectors = await asyncio.to_thread(self._encoder.encode, list(texts))
+                self._files.write(digest, vectors)
         calls.ledger.of("embedder").calls += 1
         return vectors
 
 
 class EndpointEmbedder:
     """`POST /embeddings` in batches. With `cache` a batch is on disk before its reply is used, so
-    that a document asked about again, or after a kill, is embedded once."""
+    that a document asked about again, by another question at the same time, or after a kill, is
+    embedded once."""
 
     def __init__(self, client: JsonClient, *, batch: int = 64, cache: Path | None = None):
-        self._client, self._batch, self._cache = client, batch, cache
+        self._client, self._batch, self._files = client, batch, VectorFiles(cache)
+        self._under_way: dict[str, asyncio.Lock] = {}
 
     async def embed(self, texts: Sequence[str], calls: Calls) -> np.ndarray:
         batches = [list(texts[i : i + self._batch]) for i in range(0, len(texts), self._batch)]
@@ -51,25 +84,33 @@ class EndpointEmbedder:
         return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
 
     async def _one(self, texts: list[str], calls: Calls) -> np.ndarray:
+        digest = self._files.digest(self._client.endpoint.model, texts)
+        spent, key = calls.ledger.of("embedder"), calls.journal.key("embedder", digest)
+        # A context's questions come together: the first one pays, the rest find its file.
+        async with self._under_way.setdefault(digest, asyncio.Lock()):
+            vectors = self._files.read(digest)
+            if vectors is None:
+                vectors, paid = await self._post(texts, calls)
+                self._files.write(digest, vectors)
+                calls.journal.keep(key, paid)
+            else:
+                # The item that paid shows it, before a kill or after; the others had it for free.
+                paid = calls.journal.get(key)
+        if paid is not None:
+            spent.calls += 1
+            spent.prompt += paid["prompt"]
+            spent.seconds += paid["seconds"]
+        return vectors
+
+    async def _post(self, texts: list[str], calls: Calls) -> tuple[np.ndarray, dict[str, float]]:
         point = self._client.endpoint
-        spent = calls.ledger.of("embedder")
-        digest = hashlib.sha256("\0".join([point.model, *texts]).encode()).hexdigest()
-        path = self._cache / f"{digest}.npy" if self._cache else None
-        key = calls.journal.key("embedder", digest)
-        if path is not None and path.is_file():
-            # The item that paid for it shows it, before a kill or after; others had it for free.
-            if (paid := calls.journal.get(key)) is not None:
-                spent.calls += 1
-                spent.prompt += paid["prompt"]
-                spent.seconds += paid["seconds"]
-            return np.load(path)
         async with calls.gate.turn(calls.owner):
             began = time.perf_counter()
             try:
                 body = {"model": point.model, "input": texts}
                 reply = await self._client.post(point.url.rstrip("/") + "/embeddings", body)
             except ModelError:
-                spent.failures += 1
+                calls.ledger.of("embedder").failures += 1
                 raise
             seconds = time.perf_counter() - began
         try:
@@ -81,14 +122,4 @@ class EndpointEmbedder:
             move = "check that the url serves an embedding model"
             raise EndpointError(point.name, 200, repr(error), move, retryable=False) from error
         tokens = int((reply.get("usage") or {}).get("prompt_tokens") or 0)
-        spent.calls += 1
-        spent.prompt += tokens
-        spent.seconds += seconds
-        if path is not None:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            part = path.with_suffix(f".{os.getpid()}.part")
-            with part.open("wb") as file:
-                np.save(file, vectors)
-            part.replace(path)
-        calls.journal.keep(key, {"prompt": tokens, "seconds": seconds})
-        return vectors
+        return vectors, {"prompt": tokens, "seconds": seconds}

@@ -62,8 +62,8 @@ async def run(
 ) -> list[dict[str, Any]]:
     """Results in the order of `items`; those already in the folder are not run again,
     but for failures."""
-    _drop_cut_line(folder / ITEMS)
-    done = {r["id"]: r for r in read_results(folder) if r["stop"] != "error"}
+    folder.mkdir(parents=True, exist_ok=True)
+    done = finished(folder)
     gate = FairGate(setup.max_calls)
     slots = asyncio.Semaphore(setup.max_items)
 
@@ -71,18 +71,29 @@ async def run(
         if item.id in done:
             return done[item.id]
         async with slots:
-            name = hashlib.sha256(item.id.encode()).hexdigest()[:24]
-            journal = Journal(folder / "in_flight" / f"{name}.jsonl")
-            result = await answer(item, setup, Calls(item.id, setup.models, gate, journal))
-            with (folder / ITEMS).open("a", encoding="utf-8") as file:
-                file.write(json.dumps(result) + "\n")
-            if result["stop"] != "error":  # else it is run again on resume, from these replies
-                journal.drop()
+            result = await run_item(folder, item, setup, gate)
         on_done(result)
         return result
 
-    folder.mkdir(parents=True, exist_ok=True)
     return await gather([one(item) for item in items])
+
+
+def finished(folder: Path) -> dict[str, dict[str, Any]]:
+    """Results by item id that aren't run again: all but failures. Repairs what a kill cut off."""
+    _drop_cut_line(folder / ITEMS)
+    return {r["id"]: r for r in read_results(folder) if r["stop"] != "error"}
+
+
+async def run_item(folder: Path, item: Item, setup: Setup, gate: FairGate) -> dict[str, Any]:
+    """One item's result, appended to the folder; its replies so far are taken from there."""
+    name = hashlib.sha256(item.id.encode()).hexdigest()[:24]
+    journal = Journal(folder / "in_flight" / f"{name}.jsonl")
+    result = await answer(item, setup, Calls(item.id, setup.models, gate, journal))
+    with (folder / ITEMS).open("a", encoding="utf-8") as file:
+        file.write(json.dumps(result) + "\n")
+    if result["stop"] != "error":  # else it is run again on resume, from these replies
+        journal.drop()
+    return result
 
 
 async def answer(item: Item, setup: Setup, calls: Calls) -> dict[str, Any]:

@@ -82,7 +82,8 @@ class LLMJudge:
     without its thinking. A question ends in a verdict or in `JudgeError`, within its deadline.
     """
 
-    def __init__(self, config: LLMJudgeConfig):
+    def __init__(self, config: LLMJudgeConfig, clients: Sequence[Any] = ()):
+        """`clients`, in the shape of `ChatClient`, take the place of the config's endpoints."""
         # aiohttp arrives with the judge that needs it.
         from disco_rl.clients.chat import ChatClient
         from disco_rl.clients.http import Endpoint
@@ -91,7 +92,7 @@ class LLMJudge:
         if config.fallback_url:
             model = config.fallback_model or config.model
             points.append((config.fallback_url, model, config.fallback_api_key_env))
-        clients = [
+        clients = clients or [
             ChatClient(
                 Endpoint(
                     url,

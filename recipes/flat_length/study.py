@@ -1,18 +1,22 @@
 """Does accuracy hold as the context grows? The same questions in 16K to 1M tokens of text.
 
 A question's own context stands as one block somewhere among other text, of which there is more at
-each length. Runs through the harness, so it resumes, and `disco-rl report` draws it.
+each length. Runs through the harness, so it resumes, and `disco-rl report` draws it too.
 
     python recipes/flat_length/study.py world driver_folder=exports/driver out=runs/flat/world
-    python recipes/flat_length/study.py musique source=musique.json out=runs/flat/musique
+    python recipes/flat_length/study.py musique source=musique.json out=runs/flat/musique \
+        filler=pages.jsonl.gz
+    python recipes/flat_length/figures.py runs/flat
 
 `world`: the embedded Driver and the retriever Worker, among regions of another split (no name in
 common). `musique`: gold decompositions in place of a Driver, so that only grounding is measured:
 every hop is looked up with the earlier gold answers filled in, and the answer counts where it was
-found; among the other records' paragraphs. Both repeat their filler where it runs out.
+found; among the other records' paragraphs, then those of the `filler` pages. Filler that runs out
+is repeated, which is counted. Tokens are words and marks. `n=`, `lengths=16384,65536` make it less.
 """
 
 import asyncio
+import gzip
 import itertools
 import json
 import random
@@ -44,40 +48,49 @@ from disco_rl.evaluation.methods.disco import StoredDocument
 from disco_rl.evaluation.methods.protocol import Task
 from disco_rl.evaluation.scores import Gold
 
+USAGE = "usage.jsonl"
 LENGTHS = tuple(16_384 * 4**i for i in range(4))  # 16K, 64K, 256K, 1M
 
 
 def padded(
-    sample: Sample, own: TextContext, filler: Iterator[str], length: int, seed: str, shard_size: int
-) -> tuple[Sample, TextContext]:
-    """`own` as one block among whole pieces of filler, up to `length` words and marks in all.
+    own: TextContext, filler: Iterator[str], length: int, seed: str, shard_size: int
+) -> tuple[TextContext, int]:
+    """`own` as one block among pieces of filler, up to `length` words and marks in all, and where
+    it begins. The last piece is cut, on its blank lines.
 
-    Spans and shards of the sample's hops are those in the new text. Raises `ValueError` where
-    the block alone is over the length.
+    Raises `ValueError` where the block alone is over the length.
     """
     room = length - sum(shard.n_tokens for shard in own.shards)
     if room < 0:
         raise ValueError(f"context {own.id} is over {length} tokens; ask for greater lengths")
     pieces: list[str] = []
-    for piece in filler:
-        room -= count_words([piece])[0]
-        if room < 0:
-            break
-        pieces.append(piece.strip())
+    while room >= 0:
+        blocks = []
+        for block in next(filler).strip().split("\n\n"):
+            room -= count_words([block])[0]
+            if room < 0:
+                break
+            blocks.append(block)
+        if blocks:
+            pieces.append("\n\n".join(blocks))
     at = random.Random(seed).randint(0, len(pieces))
     before = "".join(f"{piece}\n\n" for piece in pieces[:at])
     text = before + own.text + "".join(f"\n\n{piece}" for piece in pieces[at:])
-    context = TextContext.cut(f"{own.id}-{length}", text, count_words, shard_size)
+    return TextContext.cut(f"{own.id}-{length}", text, count_words, shard_size), len(before)
+
+
+def moved(sample: Sample, context: TextContext, by: int) -> Sample:
+    """`sample` in a context where its own begins `by` characters in."""
     hops = []
     for hop in sample.hops:
-        start, end = hop.span[0] + len(before), hop.span[1] + len(before)
+        start, end = hop.span[0] + by, hop.span[1] + by
         shards = tuple(shards_of_span(context.shards, start, end))
         hops.append(replace(hop, span=(start, end), shard_ids=shards))
     n_tokens = sum(shard.n_tokens for shard in context.shards)
     return replace(
         sample, context_id=context.id, n_shards=len(context.shards), n_tokens=n_tokens,
         hops=tuple(hops),
-    ), context  # fmt: skip
+    )  # fmt: skip
 
 
 class GoldDriver:
@@ -125,36 +138,60 @@ def gold_plan(sample: Sample) -> list[dict[str, Any]]:
     return [*narrow, {"id": "w", "op": "wide", "instruction": sample.question, "inputs": inputs}]
 
 
-def world_questions(n: int, seed: int = 1) -> tuple[list[tuple[Sample, TextContext]], list[str]]:
+def world_questions(
+    n: int, length: int, seed: int = 1
+) -> tuple[list[tuple[Sample, TextContext]], list[str]]:
+    """Questions with their contexts, and filler for `length` tokens."""
     config = WorldConfig(lengths={8192: 1.0})
     asked = make_world(seed, "test", n, config)
-    # 1M tokens take 128 regions; they are repeated from 64 on, which lookups of other names skip.
-    filler = make_world(seed, "train", 64 * config.questions_per_context, config)
+    filler = make_world(seed, "train", -(-length // 8192) * config.questions_per_context, config)
     pairs = [(s, asked.region(s.context_id).context) for s in asked.samples]
     return pairs, [region.context.text for region in filler.regions]
 
 
-def musique_questions(source: str, n: int) -> tuple[list[tuple[Sample, TextContext]], list[str]]:
+def musique_questions(
+    source: str, n: int, pages: str | None = None
+) -> tuple[list[tuple[Sample, TextContext]], list[str]]:
     records = [r for r in read_records(Path(source)) if isinstance(r, Record)]
     pairs = [convert(record, count_words, 4096, i) for i, record in enumerate(records[:n])]
     texts = [f"{p.title}\n{p.text}" for record in records for p in record.paragraphs]
+    if pages:
+        with gzip.open(pages, "rt", encoding="utf-8") as file:
+            for page in map(json.loads, file):
+                blocks = (block.strip() for block in page["text"].split("\n\n"))
+                texts += [f"{page['title']}\n{block}" for block in blocks if block]
     return pairs, list(dict.fromkeys(texts))
 
 
-def items(
+def contexts(
     pairs: Sequence[tuple[Sample, TextContext]], filler: Sequence[str], length: int, shard_size: int
-) -> Iterator[Item]:
-    """The questions among `length` tokens; those of one context share its padded text."""
+) -> Iterator[list[Item]]:
+    """The questions among `length` tokens, a list for each context; a shorter one's filler is the
+    beginning of a longer one's."""
     for own_id, group in itertools.groupby(pairs, key=lambda pair: pair[1].id):
-        name = f"{own_id}/{length}"
-        order = random.Random(name).sample(filler, len(filler))
-        for sample, own in group:
-            pieces = (piece for piece in itertools.cycle(order) if piece.strip() not in own.text)
-            moved, context = padded(sample, own, pieces, length, name, shard_size)
-            document = StoredDocument(context.id, lambda text=context.text: text, context)
-            id = f"{sample.data_source}-{sample.index}-{length}"
-            task, gold = Task(sample.question, style=""), Gold(sample.answers)
-            yield Item(id, str(length), "exact", task, gold, document, moved)
+        samples = list(group)
+        own = samples[0][1]
+        order = random.Random(own_id).sample(filler, len(filler))
+        pieces = (piece for piece in itertools.cycle(order) if piece.strip() not in own.text)
+        context, by = padded(own, pieces, length, f"{own_id}/{length}", shard_size)
+        document = StoredDocument(context.id, lambda text=context.text: text, context)
+        yield [
+            Item(
+                f"{sample.data_source}-{sample.index}-{length}",
+                str(length),
+                "exact",
+                Task(sample.question, style=""),
+                Gold(sample.answers),
+                document,
+                moved(sample, context, by),
+            )
+            for sample, _ in samples
+        ]
+
+
+def repeated(filler: Sequence[str], length: int) -> float:
+    """Share of `length` tokens for which filler has to be repeated."""
+    return max(0.0, 1 - sum(count_words(filler)) / length)
 
 
 def main(argv: Sequence[str]) -> None:
@@ -164,9 +201,9 @@ def main(argv: Sequence[str]) -> None:
     lengths = [int(word) for word in given.get("lengths", "").split(",") if word] or LENGTHS
     n = int(given.get("n", 32))
     if kind == "world":
-        pairs, filler = world_questions(n)
+        pairs, filler = world_questions(n, max(lengths))
     else:
-        pairs, filler = musique_questions(given["source"], n)
+        pairs, filler = musique_questions(given["source"], n, given.get("filler"))
     config = study_config(kind, given)
     folder = Path(given["out"])
     runner.begin(folder, json.dumps(config, indent=2) + "\n")  # JSON is YAML too
@@ -174,7 +211,8 @@ def main(argv: Sequence[str]) -> None:
 
 
 def study_config(kind: str, given: Mapping[str, str]) -> dict[str, Any]:
-    overrides = ["benchmark.source=none", "limits.max_items=4"]
+    # The indexes of about two of the longest contexts are kept in memory.
+    overrides = ["benchmark.source=none", "limits.max_items=4", "worker.max_passages=150000"]
     if kind == "world":
         overrides += [
             f"method.driver_folder={given['driver_folder']}",
@@ -200,25 +238,48 @@ async def measure(
     filler: Sequence[str],
     lengths: Sequence[int],
 ) -> None:
-    """Runs length after length; of each, wall time and the most memory so far are printed."""
+    """Runs length after length, context by context, and writes what each length took.
+
+    `usage.jsonl`, a line a length: seconds of making the contexts and of the questions, and the
+    most memory (MB) that the process had used by then, beside what it used before the first length.
+    """
+    known = {sample.question: sample for sample, _ in pairs}
     async with AsyncExitStack() as stack:
-        known = {sample.question: sample for sample, _ in pairs}
-        shard_size = config["method"]["shard_size"]
-        setup = await build_setup(
-            config, folder, stack, None if kind == "world" else GoldDriver(known)
-        )
-        results = []
+        driver = None if kind == "world" else GoldDriver(known)
+        setup = await build_setup(config, folder, stack, driver)
+        results: list[dict[str, Any]] = []
+        before = _peak_mb()
         for length in lengths:
-            began = time.perf_counter()
-            made = list(items(pairs, filler, length, shard_size))
-            built = time.perf_counter() - began
-            results += await runner.run(folder, made, setup)
-            took = time.perf_counter() - began - built
-            peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-            print(
-                f"{length}: contexts {built:.1f} s, questions {took:.1f} s, {peak:.0f} MB at most"
-            )
+            done = {r["id"] for r in runner.read_results(folder)}
+            built = asked = 0.0
+            made = contexts(pairs, filler, length, config["method"]["shard_size"])
+            new, n_contexts = 0, 0
+            while True:
+                began = time.perf_counter()
+                items = next(made, None)
+                built += time.perf_counter() - began
+                if items is None:
+                    break
+                began = time.perf_counter()
+                results += await runner.run(folder, items, setup)
+                asked += time.perf_counter() - began
+                new += sum(item.id not in done for item in items)
+                n_contexts += 1
+            took = {
+                "length": length, "contexts": n_contexts, "questions": new,
+                "contexts_s": round(built, 1), "questions_s": round(asked, 1),
+                "peak_mb": round(_peak_mb()), "before_mb": round(before),
+                "repeated": round(repeated(filler, length), 3),
+            }  # fmt: skip
+            if new:  # nothing is known of a length that was run before
+                with (folder / USAGE).open("a", encoding="utf-8") as file:
+                    file.write(json.dumps(took) + "\n")
+            print(json.dumps(took), flush=True)
     runner.finish(folder, results, {})
+
+
+def _peak_mb() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 if __name__ == "__main__":

@@ -32,7 +32,8 @@ def embeds() -> Reply:
             {"index": i, "embedding": [text.lower().count(word) + 0.01 for word in WORDS]}
             for i, text in enumerate(texts)
         ]
-        return web.json_response({"data": data[::-1]})
+        usage = {"prompt_tokens": sum(len(text.split()) for text in texts)}
+        return web.json_response({"data": data[::-1], "usage": usage})
 
     return reply
 
@@ -57,6 +58,9 @@ async def test_the_nearest_chunks_of_the_whole_context(tmp_path: Path) -> None:
     assert server.bodies[-1]["model"] == "Qwen/Qwen3-Embedding-4B"
     queries = [t for body in server.bodies for t in body["input"] if t.startswith("Instruct:")]
     assert set(queries) == {config.query_prefix + "Find the river."}
+    # Every passage and query once, as the server bills them (the first request was refused).
+    billed = sum(len(text.split()) for body in server.bodies[1:] for text in body["input"])
+    assert usage.prompt_tokens == billed > 220
 
 
 async def test_a_refusal_is_a_gap_with_the_servers_reason(tmp_path: Path) -> None:

@@ -64,22 +64,53 @@ def test_ruler_refuses_a_length_under_its_own_documents(tmp_path: Path) -> None:
         load_benchmark(config, WORDS)[0].document.load()
 
 
+def hotpot(i: int) -> dict:
+    """A row as the official file has it."""
+    bell = [f"Bell {i} was rung ", f"by Ada {i}."]
+    context = [[f"Bell {i}", bell], ["Town", ["Old."]]]
+    return {"question": f"Who rang bell {i}?", "answer": f"Ada {i}", "context": context}
+
+
+def on_the_hub(row: dict) -> dict:
+    titles, sentences = zip(*row["context"], strict=True)
+    return {**row, "context": {"title": list(titles), "sentences": list(sentences)}}
+
+
 def test_ruler_reads_hotpotqa(tmp_path: Path) -> None:
+    found = {}
+    for name, table in (
+        ("file", [hotpot(i) for i in range(5)]),
+        ("hub", [on_the_hub(hotpot(i)) for i in range(5)]),
+    ):
+        path = tmp_path / f"{name}.json"
+        path.write_text(json.dumps(table))
+        config = {"kind": "ruler_qa", "source": str(path), "lengths": [100], "n": 2}
+        items = load_benchmark(config, WORDS)
+        for item in items:
+            text = item.document.load()
+            assert f"was rung by {item.gold.answers[0]}." in text
+            assert count(WORDS, f"{text}\n\n{item.task.question}") + REPLY_TOKENS == 100
+        found[name] = [(i.id, i.group, i.gold, i.document.load()) for i in items]
+    assert found["file"] == found["hub"] and found["file"][0][1] == "qa_2 100"
+
+
+def test_ruler_reads_squad_as_on_the_hub_as_well_as_its_file(tmp_path: Path) -> None:
+    source = squad(tmp_path / "s.json")
     rows = [
         {
-            "question": f"Who rang bell {i}?",
-            "answer": f"Ada {i}",
-            "context": [[f"Bell {i}", [f"Bell {i} was rung ", f"by Ada {i}."]], ["Town", ["Old."]]],
+            "title": "A" if len(article["paragraphs"]) > 1 else "B", "context": p["context"],
+            "question": qa["question"],
+            "answers": {"text": [a["text"] for a in qa["answers"]] * (not qa["is_impossible"])},
         }
-        for i in range(5)
-    ]
-    path = tmp_path / "hotpot.json"
-    path.write_text(json.dumps(rows))
-    config = {"kind": "ruler_qa", "source": str(path), "lengths": [100], "n": 2}
-    for item in load_benchmark(config, WORDS):
-        text = item.document.load()
-        assert f"was rung by {item.gold.answers[0]}." in text
-        assert count(WORDS, f"{text}\n\n{item.task.question}") + REPLY_TOKENS == 100
+        for article in json.loads(Path(source).read_text())["data"]
+        for p in article["paragraphs"]
+        for qa in p["qas"]
+    ]  # fmt: skip
+    texts = []
+    for given in (source, write(tmp_path / "rows.jsonl", rows)):
+        config = {"kind": "ruler_qa", "source": given, "lengths": [100], "n": 9}
+        texts.append([(i.id, i.document.load()) for i in load_benchmark(config, WORDS)])
+    assert texts[0] == texts[1] and len(texts[0]) == 6
 
 
 @pytest.mark.skipif(not SQUAD.is_file(), reason="no ../shared/data")

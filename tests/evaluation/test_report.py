@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from disco_rl import cli
+from disco_rl.evaluation.habits import narrow_habits, pooled
 from disco_rl.evaluation.intervals import paired
 from disco_rl.evaluation.report.page import page
 from disco_rl.evaluation.report.plots import plots
@@ -134,3 +135,30 @@ def test_the_page_stands_alone_and_escapes_what_models_said() -> None:
 def test_the_command_refuses_a_folder_without_runs(tmp_path: Path, capsys) -> None:
     assert cli.main(["report", str(tmp_path)]) == 2
     assert "disco-rl eval" in capsys.readouterr().err
+
+
+def test_habits_of_a_record_by_hand() -> None:
+    def narrow(id: str, instruction: str, shards: object) -> dict:
+        return {"id": id, "op": "narrow", "instruction": instruction, "shards": shards}
+
+    def output(id: str, n: int) -> dict:
+        return {"op": "narrow", "node": id, "n_shards": n}
+
+    plan = [
+        narrow("a", "Find the birth date of Ada Lovelace.", "all"),
+        narrow("b", "Who taught the author of it?", [1, 2]),
+        {"id": "w", "op": "wide", "instruction": "answer", "inputs": ["a", "b"]},
+    ]
+    record = {
+        "question": "Who taught the author of it?",
+        "stages": [
+            {"plan": plan, "outputs": [output("a", 4), output("b", 2), {"op": "wide"}]},
+            {"plan": [narrow("c", "Find the town of Bo 7.", [0])], "outputs": []},
+            {"plan": None, "outputs": []},
+        ],
+    }
+    habits = narrow_habits(record)
+    # One of three is the question; Ada and Lovelace., Bo and 7.; shards 1 and 2 of 4 + 2 + 1.
+    assert habits == {"actions": 3, "forwarded": 1 / 3, "names": 4 / 3, "reused": 2 / 7}
+    assert pooled([habits, narrow_habits({**record, "stages": []})]) == habits
+    assert pooled([]) is None

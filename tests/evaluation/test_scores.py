@@ -24,6 +24,24 @@ PUBLISHED_CHOICES = [
     (87, "D. A dagger", "A side Morgana bacon", "A", 0),
     (123, 'C. "A mere boy"', '"A mere boy"', "C", 1),
 ]
+# The same questions as another model answered them (results/yarn-mistral), past the first letter.
+PUBLISHED_RAMBLINGS = [
+    (1, ":\n\nDear reader,\n\nThe answer to your question is C. Snowfield.\n\nI hope",
+     "Snowfield", "C", 1),
+    (2, ":\n\nDear Reader,\n\nThe answer to your question is C.\n\nAlain", "At the Mauras", "D", 0),
+    (3, ": A. Methodist\n\n\n", "Methodist", "A", 1),
+    (12, "available below.\n\nQuestion: What cause sweeps Russia in the final section of the "
+         "novel?\n\nAnswer: The Serbian war\n\nExplanation: The Serbian war is",
+     "The Serbian war", "B", 0),
+    (21, ":\n\nC. French\n\nThe answer is: C. French\n\nThe question is: What", "French", "C", 1),
+    (44, ":\n\n\n\n\n", "A and B", "D", 0),
+    (48, ":\n\nDear friend,\n\nThe correct answer is D. Clementine is Miss Leo's mother-in-law.",
+     "Clementine is Miss Leo's niece.", "B", 0),
+    (62, ":\n\nD. To impress his neighbors.\n\nThe letter of the correct answer is:\n\nD. To "
+         "impress his neighbors.", "To impress Abram.", "A", 0),
+    (72, ": D", "Ivory", "D", 1),
+    (79, "in the mail.\n\n\n", "Sir Blossom Horatio", "A", 0),
+]  # fmt: skip
 # (id, prediction, gold, F1)
 PUBLISHED_ANSWERS = [
     (2, "On an island.", "the hebrides", 0),
@@ -45,6 +63,12 @@ PUBLISHED_ANSWERS = [
 
 @pytest.mark.parametrize("case", PUBLISHED_CHOICES, ids=lambda case: str(case[0]))
 def test_infinitebench_choices_score_as_published_predictions_do(case) -> None:
+    _, prediction, text, letter, expected = case
+    assert infinitebench_choice(prediction, letter, text) == expected
+
+
+@pytest.mark.parametrize("case", PUBLISHED_RAMBLINGS, ids=lambda case: str(case[0]))
+def test_infinitebench_looks_for_a_letter_in_a_longer_reply(case) -> None:
     _, prediction, text, letter, expected = case
     assert infinitebench_choice(prediction, letter, text) == expected
 

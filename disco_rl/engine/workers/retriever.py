@@ -7,7 +7,7 @@ recipes/retriever.
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -101,8 +101,9 @@ class Retriever:
         )
 
     def search(self, instruction: str, context: Context, shard: int) -> Scan:
-        """`scan` for callers without an event loop."""
-        text = context.read(shard)
+        """`scan` for callers without an event loop. What a served model embeds for it is billed to
+        it: the query, and passages that weren't embedded before."""
+        text, billed = context.read(shard), getattr(self._encoder, "prompt_tokens", 0)
         index = self._kept(context, shard, text)
         if index is None:
             index = open_index(context, self._rule, self._store)
@@ -110,7 +111,9 @@ class Retriever:
         match = self._matches.get((index.key, instruction))
         if match is None:
             match = self._match(instruction, context, index)
-        return self._answer(match, index, shard, text)
+        scan = self._answer(match, index, shard, text)
+        tokens = getattr(self._encoder, "prompt_tokens", 0) - billed
+        return replace(scan, prompt_tokens=tokens) if tokens else scan
 
     def _kept(self, context: Context, shard: int, text: str) -> ContextIndex | None:
         """The index in memory, unless it is that of another text under the same id."""

@@ -1,4 +1,6 @@
-"""RULER's QA tasks (Hsieh et al. 2024) at any length, from SQuAD (qa_1) or HotpotQA (qa_2) files.
+"""RULER's QA tasks (Hsieh et al. 2024) at any length, from SQuAD (qa_1) or HotpotQA (qa_2): their
+official JSON files, or rows as on the Hub (`rajpurkar/squad_v2`; `hotpotqa/hotpot_qa`, config
+`distractor`).
 
 Deviations from its script, and why: a context has exactly the length asked for (theirs is under
 it, by up to ten documents, and their search for the size can loop for ever); where the file is too
@@ -34,12 +36,14 @@ def ruler_qa(
     lengths: Sequence[int] = (256_000, 512_000, 1_000_000),
     n: int = 100,
     seed: int = 42,
+    split: str | None = None,
+    config: str | None = None,
 ) -> Iterator[Item]:
     """`n` questions a length, the same ones at each. The format is read from the rows.
 
     Raises `ValueError` where a question's own documents don't fit a length.
     """
-    task, documents, questions = _read(source)
+    task, documents, questions = _read(source, split, config)
     questions = list(dict.fromkeys(questions))
     chosen = random.Random(seed).sample(questions, min(n, len(questions)))
     sizes = [count(tokenizer, f"Document 1000:\n{d}\n\n") for d in documents]
@@ -131,15 +135,33 @@ def _exact(tokenizer: Tokenizer, text: str, room: int) -> str:
     return best
 
 
-def _read(source: str) -> tuple[str, list[str], list[_Question]]:
-    table = list(rows(source))
+def _read(
+    source: str, split: str | None, config: str | None
+) -> tuple[str, list[str], list[_Question]]:
+    table = list(rows(source, split=split, config=config))
     if not table:
         raise ValueError(f"{source}: holds no rows")
-    if "paragraphs" in table[0]:
+    names = table[0].keys()
+    if "paragraphs" in names:
         return ("qa_1", *_squad(table))
-    if {"question", "answer", "context"} <= table[0].keys():
+    if {"title", "context", "question", "answers"} <= names:
+        return ("qa_1", *_squad(_articles(table)))
+    if {"question", "answer", "context"} <= names:
         return ("qa_2", *_hotpot(table))
-    raise ValueError(f"{source}: neither SQuAD nor HotpotQA; a row has {sorted(table[0])}")
+    raise ValueError(f"{source}: neither SQuAD nor HotpotQA; a row has {sorted(names)}")
+
+
+def _articles(table: Sequence[dict]) -> list[dict]:
+    """SQuAD as its file has it, from rows of one question each."""
+    articles: dict[str, dict[str, list[dict]]] = {}
+    for row in table:
+        answers = [{"text": text} for text in row["answers"]["text"]]
+        qa = {"question": row["question"], "answers": answers, "is_impossible": not answers}
+        articles.setdefault(row["title"], {}).setdefault(row["context"], []).append(qa)
+    return [
+        {"paragraphs": [{"context": text, "qas": qas} for text, qas in paragraphs.items()]}
+        for paragraphs in articles.values()
+    ]
 
 
 def _squad(articles: Sequence[dict]) -> tuple[list[str], list[_Question]]:
@@ -159,17 +181,21 @@ def _squad(articles: Sequence[dict]) -> tuple[list[str], list[_Question]]:
 
 
 def _hotpot(table: Sequence[dict]) -> tuple[list[str], list[_Question]]:
-    def text(title: str, sentences: Sequence[str]) -> str:
-        return f"{title}\n{''.join(sentences)}"
+    def documents(row: dict) -> list[str]:
+        found = row["context"]
+        if isinstance(found, dict):  # on the Hub: {"title": [...], "sentences": [[...], ...]}
+            found = zip(found["title"], found["sentences"], strict=True)
+        return [f"{title}\n{''.join(sentences)}" for title, sentences in found]
 
-    texts = sorted({text(t, s) for row in table for t, s in row["context"]})
+    own = [documents(row) for row in table]
+    texts = sorted({text for found in own for text in found})
     place = {text: i for i, text in enumerate(texts)}
     return texts, [
         _Question(
             row["question"],
             (row["answer"],),
-            tuple(dict.fromkeys(place[text(t, s)] for t, s in row["context"])),
+            tuple(dict.fromkeys(place[text] for text in found)),
             (),
         )
-        for row in table
+        for row, found in zip(table, own, strict=True)
     ]

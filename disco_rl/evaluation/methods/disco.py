@@ -3,18 +3,26 @@
 import random
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
-from disco_rl.core.plan import NarrowAction
 from disco_rl.core.records import to_record
 from disco_rl.core.shards import Context, TextContext, cut
-from disco_rl.core.trajectory import Generation, StopReason, Trajectory
+from disco_rl.core.trajectory import Generation, StopReason
 from disco_rl.engine.config import EpisodeConfig
 from disco_rl.engine.episode import run_episode
 from disco_rl.engine.pool import WorkerPool
-from disco_rl.engine.protocols import DriverModel, Message, ModelError, Quote, Scan, Worker
+from disco_rl.engine.protocols import (
+    BadReplyError,
+    DriverModel,
+    Message,
+    ModelError,
+    Quote,
+    Scan,
+    Worker,
+)
 from disco_rl.evaluation.calls import Calls
+from disco_rl.evaluation.habits import narrow_habits
 from disco_rl.evaluation.methods.protocol import Attempt, Document, Task
 from disco_rl.evaluation.tokens import Tokenizer, count
 
@@ -49,7 +57,7 @@ class Disco:
         if trajectory.stop is StopReason.ERROR:
             raise ModelError(trajectory.error or "the episode failed without saying why")
         record = to_record(trajectory)
-        record["narrow"] = narrow_habits(trajectory)
+        record["narrow"] = narrow_habits(record)
         return Attempt(
             trajectory.answer, trajectory.stop.value, trajectory=trajectory, record=record
         )
@@ -131,29 +139,27 @@ class CountedWorker:
     async def scan(self, instruction: str, context: Context, shard: int) -> Scan:
         calls, spent = self._calls, self._calls.ledger.of("worker")
         key = calls.journal.key("worker", context.id, instruction, shard)
-        kept = calls.journal.get(key)
-        if kept is not None:
-            quotes = tuple(
+        entry = calls.journal.get(key)
+        if entry is None:
+            entry = await self._asked(instruction, context, shard)
+            calls.journal.keep(key, entry)
+        scan = Scan(
+            **{f.name: entry[f.name] for f in fields(Scan) if f.name != "quotes"},
+            quotes=tuple(
                 Quote(q["text"], tuple(q["span"]) if q["span"] else None, q["score"])
-                for q in kept.pop("quotes")
-            )
-            seconds = kept.pop("seconds")
-            scan = Scan(quotes, **kept)
-        else:
-            async with calls.gate.turn(calls.owner):
-                began = time.perf_counter()
-                try:
-                    scan = await self._worker.scan(instruction, context, shard)
-                except ModelError:
-                    spent.failures += 1
-                    raise
-                seconds = time.perf_counter() - began
-            calls.journal.keep(key, asdict(scan) | {"seconds": seconds})
+                for q in entry["quotes"]
+            ),
+        )
         spent.calls += not scan.memo_hit
         spent.prompt += scan.prompt_tokens
         spent.cached += scan.cached_tokens
         spent.output += scan.output_tokens
-        spent.seconds += seconds
+        spent.seconds += entry["seconds"]
+        if entry["bad"]:  # billed like any other, and as bad when it is read again
+            spent.failures += 1
+            error = BadReplyError(entry["bad"])
+            error.spent = scan
+            raise error
         # Seeded by what was asked: the same after a resume, whatever the order of the scans.
         lost = random.Random(f"{context.id}/{instruction}/{shard}").random() < self._dropout
         if lost and scan.quotes:
@@ -161,33 +167,17 @@ class CountedWorker:
             return replace(scan, quotes=())
         return scan
 
-
-def narrow_habits(trajectory: Trajectory) -> dict[str, float]:
-    """How the Driver asks (paper, section on behaviour after RL), over all its narrow actions.
-
-    forwarded: share whose instruction shares over 0.8 of its words with the question
-    names: mean number of distinct capitalised words, quotes and numbers in an instruction
-    reused: share of (action, shard) pairs whose shard an earlier action of that stage named too
-    """
-    question = set(trajectory.question.lower().split())
-    actions = forwarded = names = pairs = reused = 0
-    for stage in trajectory.stages:
-        seen: set[int] = set()
-        for node in stage.plan.nodes if stage.plan else ():
-            if not isinstance(node, NarrowAction):
-                continue
-            actions += 1
-            words = node.instruction.split()
-            lower = {word.lower() for word in words}
-            forwarded += len(lower & question) > 0.8 * max(len(lower), 1)
-            names += len({w for w in words[1:] if w[0].isupper() or w[0].isdigit()})
-            if node.shards is not None:
-                pairs += len(node.shards)
-                reused += len(seen & set(node.shards))
-                seen |= set(node.shards)
-    return {
-        "actions": actions,
-        "forwarded": forwarded / actions if actions else 0.0,
-        "names": names / actions if actions else 0.0,
-        "reused": reused / pairs if pairs else 0.0,
-    }
+    async def _asked(self, instruction: str, context: Context, shard: int) -> dict[str, Any]:
+        """The Worker's reply as plain JSON, `bad` where it can't be used."""
+        calls, bad = self._calls, None
+        async with calls.gate.turn(calls.owner):
+            began = time.perf_counter()
+            try:
+                scan = await self._worker.scan(instruction, context, shard)
+            except ModelError as error:
+                if error.spent is None:  # no reply came: asked again on resume
+                    calls.ledger.of("worker").failures += 1
+                    raise
+                scan, bad = error.spent, str(error)
+            seconds = time.perf_counter() - began
+        return asdict(scan) | {"seconds": seconds, "bad": bad}

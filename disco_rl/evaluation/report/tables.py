@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from disco_rl.evaluation.habits import pooled
 from disco_rl.evaluation.report.published import published
 from disco_rl.evaluation.report.runs import Run, against, figures
 
@@ -97,20 +98,16 @@ def _row(run: Run, group: str, baseline: Run | None) -> tuple[str, ...]:
 
 def _habits(run: Run) -> tuple[str, ...] | None:
     """Means over all narrow actions of a run, whichever question they are of."""
-    asked = [habits for r in run.results if (habits := r["record"].get("narrow"))]
-    total = sum(habits["actions"] for habits in asked)
-    if not total:
+    found = pooled(habits for r in run.results if (habits := r["record"].get("narrow")))
+    if found is None:
         return None
-
-    def over(name: str) -> float:
-        return sum(habits[name] * habits["actions"] for habits in asked) / total
-
-    shares = (
-        f"{100 * over('forwarded'):.1f}%",
-        f"{over('names'):.2f}",
-        f"{100 * over('reused'):.1f}%",
+    return (
+        run.name,
+        f"{found['actions']:.0f}",
+        f"{100 * found['forwarded']:.1f}%",
+        f"{found['names']:.2f}",
+        f"{100 * found['reused']:.1f}%",
     )
-    return run.name, f"{total:.0f}", *shares
 
 
 def _maybe(value: float | None, digits: int = 1) -> str:

@@ -1,5 +1,6 @@
 """DISCO in the harness: the engine's episode, its calls and tokens as a ledger."""
 
+import contextlib
 import json
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 from disco_rl.clients.drivers import EndpointDriver
 from disco_rl.clients.http import Endpoint
 from disco_rl.engine.config import EpisodeConfig
-from disco_rl.engine.protocols import ModelError
+from disco_rl.engine.protocols import BadReplyError, ModelError, Scan
 from disco_rl.engine.workers.chat import ChatWorker, ChatWorkerConfig
 from disco_rl.engine.workers.retriever import Retriever, RetrieverConfig
 from disco_rl.evaluation.calls import Calls
@@ -150,3 +151,24 @@ async def test_a_killed_episode_replays_what_it_paid_for(tmp_path) -> None:
     assert (again.ledger.of("driver").calls, again.ledger.of("worker").calls) == (3, scans)
     narrow = attempt.record["stages"][0]["outputs"][0]
     assert [f["quote"] for f in narrow["findings"]] == ["Ada rang the bell"]
+
+
+async def test_a_bad_reply_is_billed_and_not_asked_for_again_on_resume(tmp_path) -> None:
+    class Mumbles(SubstringWorker):
+        async def scan(self, instruction, context, shard):
+            await super().scan(instruction, context, shard)
+            error = BadReplyError("no JSON")
+            error.spent = Scan((), prompt_tokens=10, output_tokens=2)
+            raise error
+
+    path, asked = tmp_path / "item.jsonl", []
+    for replies in ([PLAN, ModelError("killed here")], ["nothing", ACCEPT]):
+        worker, calls = Mumbles(), Calls("item", {}, journal=Journal(path))
+        with contextlib.suppress(ModelError):
+            attempt = await disco(ScriptedModel(replies), worker).run(TASK, document(TEXT), calls)
+        asked.append(len(worker.asked))
+    spent = calls.ledger.of("worker")
+    assert asked[0] > 3 and asked[1] == 0
+    assert (spent.calls, spent.failures, spent.prompt) == (asked[0], asked[0], 10 * asked[0])
+    assert attempt.trajectory.workers.lost == 0  # the Worker's own doing, not a server's
+    assert len(attempt.record["stages"][0]["outputs"][0]["failures"]) == asked[0]

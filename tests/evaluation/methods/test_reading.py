@@ -1,5 +1,6 @@
 """Full context, RAG and Chain-of-Agents: the calls and tokens that their definitions predict."""
 
+import asyncio
 from collections.abc import Sequence
 
 import numpy as np
@@ -120,6 +121,57 @@ async def test_embeddings_are_normalised_in_order_and_paid_for_once(tmp_path) ->
         assert len(server.bodies) == 1 and server.bodies[0]["input"] == ["a", "b"]
         with pytest.raises(EndpointError, match="3 texts but 2 vectors"):
             await embedder.embed(["a", "b", "c"], calls)
+
+
+async def test_questions_that_come_together_pay_for_their_context_once(tmp_path) -> None:
+    rows = [{"index": 0, "embedding": [1, 0]}]
+    reply = status(200, {"data": rows, "usage": {"prompt_tokens": 7}})
+    async with serve(reply) as server, JsonClient(Endpoint(server.url, "e")) as client:
+        embedder = EndpointEmbedder(client, cache=tmp_path)
+        items = [Calls(f"item {i}", {}) for i in range(5)]
+        await asyncio.gather(*[embedder.embed(["the context"], calls) for calls in items])
+        assert len(server.bodies) == 1
+    assert sum(calls.ledger.of("embedder").prompt for calls in items) == 7
+
+
+async def test_rag_killed_and_resumed_embeds_nothing_twice(tmp_path) -> None:
+    """The journal holds the bill and the cache the vectors: the second try shows the first's."""
+    rows = [{"index": 0, "embedding": [1, 0]}]
+    reply = status(200, {"data": rows, "usage": {"prompt_tokens": 7}})
+
+    class Killed(BaseException):
+        pass
+
+    class Dies(Calls):
+        async def ask(self, role, prompt, *, max_tokens):
+            raise Killed
+
+    async with serve(reply) as server, JsonClient(Endpoint(server.url, "e")) as client:
+        method = Rag(WORDS, EndpointEmbedder(client, cache=tmp_path / "vectors"))
+        path = tmp_path / "item.jsonl"
+        with pytest.raises(Killed):
+            await method.run(TASK, document("Ada."), Dies("i", {}, journal=Journal(path)))
+        assert len(server.bodies) == 2  # the chunk, and the question
+        async with bench(lambda prompt: "Ada", Journal(path)) as b:
+            attempt = await method.run(TASK, document("Ada."), b.calls)
+        assert attempt.answer == "Ada" and len(server.bodies) == 2
+        assert (b.spent("embedder").calls, b.spent("embedder").prompt) == (2, 14)
+
+
+async def test_a_local_model_encodes_a_context_once(tmp_path) -> None:
+    seen: list[str] = []
+
+    class Spy(LetterEncoder):
+        def encode(self, texts: Sequence[str]) -> np.ndarray:
+            seen.extend(texts)
+            return super().encode(texts)
+
+    first = LocalEmbedder(Spy(), cache=tmp_path)
+    again = LocalEmbedder(Spy(), cache=tmp_path)  # a run that was killed, and goes on
+    vectors = await first.embed(["a", "b"], Calls("item", {}))
+    assert (await again.embed(["a", "b"], Calls("item", {})) == vectors).all()
+    await again.embed(["ab"], Calls("item", {}))
+    assert seen == ["a", "b", "ab"]
 
 
 async def test_chain_of_agents_passes_notes_along_strictly_in_order() -> None:

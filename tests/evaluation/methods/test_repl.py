@@ -1,7 +1,11 @@
 """The session in which a model's code runs: what it can do, and that it gets out nowhere."""
 
 import asyncio
+import errno
 import os
+import platform
+import subprocess
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -105,6 +109,84 @@ async def test_files_network_and_processes_are_out_of_reach(attack: str, tmp_pat
         victim.unlink()
 
 
+@pytest.mark.parametrize(
+    "attack",
+    [
+        "open('/etc/passwd').read()",
+        "import os; os.listdir('/')",
+        "import os; os.memfd_create('x')",
+        "import os; os.pipe()",
+        "import socket; socket.socket()",
+        "import os\nif os.fork() == 0: os._exit(0)",
+        "import os; os.system('true') and 1 / 0",
+        "import _thread; _thread.start_new_thread(int, ())",
+        "import ctypes; c = ctypes.CDLL(None, use_errno=True)\n"
+        "assert c.syscall(2, b'/etc/passwd', 0) >= 0, ctypes.get_errno()",
+    ],
+)
+def test_the_same_attacks_succeed_where_nothing_stops_them(attack: str) -> None:
+    """Else a refusal above would prove nothing."""
+    if "syscall" in attack and platform.machine() != "x86_64":
+        pytest.skip("numbers of x86_64")
+    done = subprocess.run(
+        [sys.executable, "-c", f"{attack}\nprint('GOT' + ' OUT')"], capture_output=True, text=True
+    )
+    assert done.stdout == "GOT OUT\n", done.stderr
+
+
+_CALLS = {
+    "socket": 41, "connect": 42, "sendto": 44, "bind": 49, "clone": 56, "fork": 57, "vfork": 58,
+    "execve": 59, "kill": 62, "rename": 82, "unlink": 87, "ptrace": 101, "prctl": 157,
+    "openat": 257, "unshare": 272, "perf_event_open": 298, "setns": 308, "process_vm_readv": 310,
+    "seccomp": 317, "memfd_create": 319, "bpf": 321, "execveat": 322, "userfaultfd": 323,
+    "io_uring_setup": 425, "pidfd_open": 434, "clone3": 435, "openat2": 437,
+}  # fmt: skip
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="numbers of x86_64")
+async def test_raw_system_calls_are_refused_by_the_kernel() -> None:
+    """Below Python: what a module that can't be imported would have called."""
+    ran = await run(
+        "import ctypes\n"
+        "c = ctypes.CDLL(None, use_errno=True)\n"
+        f"for name, number in {_CALLS!r}.items():\n"
+        "    ctypes.set_errno(0)\n"
+        "    print(name, c.syscall(number, 0, 0, 0, 0, 0, 0), ctypes.get_errno())\n"
+    )
+    assert ran.output.split("\n")[:-1] == [f"{name} -1 {errno.EPERM}" for name in _CALLS]
+
+
+_CONNECT = """
+import ctypes
+c = ctypes.CDLL(None, use_errno=True)
+there = (2).to_bytes(2, 'little') + ({port}).to_bytes(2, 'big') + bytes([127, 0, 0, 1]) + bytes(8)
+print('connected' if c.connect(c.socket(2, 1, 0), there, 16) == 0 else 'refused')
+"""
+
+
+@pytest.mark.skipif(sys.byteorder != "little", reason="the address is written for these")
+async def test_no_connection_reaches_a_server_that_listens() -> None:
+    arrived = 0
+
+    def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal arrived
+        arrived += 1
+        writer.close()
+
+    server = await asyncio.start_server(accept, "127.0.0.1", 0)
+    async with server:
+        code = _CONNECT.format(port=server.sockets[0].getsockname()[1])
+        assert (await run(code)).output == "refused\n"
+        await asyncio.sleep(0.1)
+        assert arrived == 0
+        free = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-c", code), stdout=asyncio.subprocess.PIPE
+        )
+        assert (await free.communicate())[0] == b"connected\n"
+        await asyncio.sleep(0.1)
+        assert arrived == 1
+
+
 async def test_the_x32_calls_and_a_spoofed_message_only_end_the_session() -> None:
     x32 = "import ctypes; ctypes.CDLL(None).syscall(0x40000002, b'/etc/passwd', 0)"
     with pytest.raises(ReplError, match="ended"):
@@ -133,9 +215,26 @@ async def test_it_inherits_no_environment_and_no_open_files() -> None:
     assert ran.output.splitlines()[1] == "[0, 1, 2, 3]"  # two pipes, one twice, and /dev/null
 
 
-async def test_memory_is_bounded() -> None:
-    ran = await run("x = bytearray(1 << 31)", memory_mb=256)
+@pytest.mark.parametrize(
+    "hog",
+    [
+        "x = bytearray(1 << 31)",
+        "x = []\nwhile True: x.append(bytearray(1 << 20))",
+        "x = 'a' * (1 << 31)",
+    ],
+)
+async def test_memory_is_bounded(hog: str) -> None:
+    ran = await run(hog, memory_mb=256)
     assert "MemoryError" in ran.output
+
+
+async def test_processor_time_is_bounded_over_all_blocks() -> None:
+    limits = ReplLimits(block_s=30, cpu_s=2)
+    spin = "import time; end = time.process_time() + 0.8\nwhile time.process_time() < end: pass"
+    with pytest.raises(ReplError, match="ended"):
+        async with Repl("", echo, limits) as repl:
+            for _ in range(5):
+                assert (await repl.run(spin)).output == ""
 
 
 @pytest.mark.parametrize(
