@@ -50,7 +50,8 @@ def _machines(given: Inputs) -> Iterator[str]:
     need = memory.driver_memory(given.driver, training, gpu)
     yield (
         f"update: {need.update / GB:.1f} GB a GPU of {hardware['usable'] * gpu / GB:.1f} "
-        f"(weights and gradients {need.weights / GB:.1f}, Adam {need.optimizer / GB:.1f}, "
+        f"(weights {need.weights / GB:.1f}, gradients {need.gradients / GB:.1f}, "
+        f"Adam {need.optimizer / GB:.1f}, "
         f"activations {need.activations / GB:.1f}, logits {need.logits / GB:.1f}, "
         f"gathered {need.gathered / GB:.1f})"
     )
@@ -91,8 +92,9 @@ def _run(given: Inputs) -> Iterator[str]:
     step, count = work(given), steps(given)
     took, alone = seconds(given, step), seconds(given, step, shared=False)
     hours = took.step * count / 3600
+    how = ", update beside rollout" if took.overlap else ""
     yield (
-        f"estimate: {took.step:,.0f} s a step (rollout {max(took.sample, took.workers):,.0f}: "
+        f"estimate: {took.step:,.0f} s a step{how} (rollout {max(took.sample, took.workers):,.0f}: "
         f"Driver {took.sample:,.0f}, Workers {took.workers:,.0f}; scoring {took.score:,.0f}; "
         f"update {took.update:,.0f}; other {took.overhead:,.0f})"
     )
