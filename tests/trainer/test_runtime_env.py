@@ -29,6 +29,7 @@ class Started(Exception):
 def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """What Ray is started with; nothing starts."""
     import ray
+    import verl.trainer.main_ppo  # noqa: F401  (before the environment names our plugin)
 
     found: dict[str, Any] = {}
 
