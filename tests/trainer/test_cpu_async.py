@@ -1,7 +1,8 @@
 """What the asynchronous modes ask of the CPU rollout: stop and resume, moving servers, transfer."""
 
 import asyncio
-from threading import Thread
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 import torch
@@ -65,6 +66,10 @@ def test_servers_come_and_go() -> None:
     assert balancer.clear_sticky_cache()["server_loads"] == {home: 1, other: 1}
 
 
+def read(replica: Any) -> dict[str, torch.Tensor]:
+    return dict(replica.receive_weights())
+
+
 def test_weights_arrive_as_they_were_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     from disco_rl.trainer.cpu import transfer
 
@@ -81,18 +86,11 @@ def test_weights_arrive_as_they_were_sent(monkeypatch: pytest.MonkeyPatch) -> No
             everyone, [*trains["address"], *samples["address"]], strict=True
         ):
             engine.init_process_group(address)
-        found: list[dict[str, torch.Tensor]] = [{}, {}]
-        readers = [
-            Thread(target=lambda i=i: found[i].update(replicas[i].receive_weights()))
-            for i in range(2)
-        ]
-        for reader in readers:  # they wait for what isn't sent yet
-            reader.start()
-        for engine in engines:
-            asyncio.run(engine.send_weights(iter(given.items())))
-        for reader in readers:
-            reader.join(60)
-        for got in found:
+        with ThreadPoolExecutor() as pool:  # they wait for what isn't sent yet
+            reads = [pool.submit(read, replica) for replica in replicas]
+            for engine in engines:
+                asyncio.run(engine.send_weights(iter(given.items())))
+        for got in (done.result() for done in reads):
             assert got.keys() == given.keys()
             assert all(torch.equal(got[name], given[name]) for name in given)
         for engine in everyone:
