@@ -185,7 +185,8 @@ def test_gpus_that_only_sample_by_hand(paper: Inputs) -> None:
     assert need.update == driver_memory(paper.driver, paper.training, 80 * GB).update
     step = work(given)
     took = seconds(given, step)
-    assert took.sample == pytest.approx(step.output_tokens / 24_000 * given.driver.parameters / 8e9)
+    rate = 8 * given.plan["rates"]["generate"]
+    assert took.sample == pytest.approx(step.output_tokens / rate * given.driver.parameters / 8e9)
     training = took.score + took.update
     assert took.step == max(took.sample, took.workers, training) + took.overhead
 
