@@ -53,6 +53,8 @@ class Inputs:
     total_steps: int | None
     kept: int | None  # checkpoints at a time; None: all
     save_every: int  # steps; under 1: never
+    deadline_s: float  # of a trajectory
+    ahead: bool  # trajectories last over a step's training too (the asynchronous modes)
     judged: bool
     names: Mapping[str, str]
     plan: Mapping[str, Any]
@@ -100,6 +102,8 @@ def inputs(config: Any) -> Inputs:
         total_steps=trainer.get("total_training_steps"),
         kept=trainer.get("max_actor_ckpt_to_keep"),
         save_every=int(trainer.save_freq),
+        deadline_s=float(config.episode.deadline_s),
+        ahead=str(trainer.v1.trainer_mode).endswith("_async"),
         judged=config.judge.name != "match",
         names=names,
         plan=plan,

@@ -73,9 +73,13 @@ class Seconds:
     overlap: bool = False
 
     @property
+    def rollout(self) -> float:
+        return max(self.sample, self.workers)
+
+    @property
     def step(self) -> float:
-        rollout, training = max(self.sample, self.workers), self.score + self.update
-        together = max(rollout, training) if self.overlap else rollout + training
+        training = self.score + self.update
+        together = max(self.rollout, training) if self.overlap else self.rollout + training
         return together + self.overhead
 
 
@@ -101,6 +105,13 @@ def seconds(given: Inputs, step: Work, *, shared: bool = True) -> Seconds:
         overhead=rates["overhead_s"],
         overlap=given.training.alone > 0,
     )
+
+
+def trajectory_seconds(given: Inputs) -> float:
+    """How long a trajectory lasts at most: those of a step share the GPUs and run at once, so each
+    takes about as long as all; a batch ahead, it waits for a step's training in between."""
+    took = seconds(given, work(given))
+    return took.rollout + (took.step if given.ahead else 0.0)
 
 
 def steps(given: Inputs) -> int:

@@ -13,7 +13,15 @@ from disco_rl.planning.inputs import Inputs, inputs
 from disco_rl.planning.memory import driver_memory, refusals, replicas, served_kv
 from disco_rl.planning.model import Architecture, architecture
 from disco_rl.planning.report import lines, refused
-from disco_rl.planning.step import disk_bytes, dollars, seconds, steps, work, worker_tokens
+from disco_rl.planning.step import (
+    disk_bytes,
+    dollars,
+    seconds,
+    steps,
+    trajectory_seconds,
+    work,
+    worker_tokens,
+)
 
 GB = 1e9
 
@@ -189,6 +197,17 @@ def test_gpus_that_only_sample_by_hand(paper: Inputs) -> None:
     assert took.sample == pytest.approx(step.output_tokens / rate * given.driver.parameters / 8e9)
     training = took.score + took.update
     assert took.step == max(took.sample, took.workers, training) + took.overhead
+
+
+def test_a_trajectory_lasts_as_long_as_its_steps_rollout(paper: Inputs) -> None:
+    took = seconds(paper, work(paper))
+    assert trajectory_seconds(paper) == took.rollout == max(took.sample, took.workers)
+    assert trajectory_seconds(replace(paper, ahead=True)) == took.rollout + took.step
+    assert refused(paper) == []
+    (short,) = refused(replace(paper, deadline_s=1800.0))
+    assert "episode.deadline_s=1,800 would end it: set episode.deadline_s=" in short
+    knob = float(short.partition("set episode.deadline_s=")[2].partition(",")[0])
+    assert refused(replace(paper, deadline_s=knob)) == []
 
 
 def test_a_model_that_is_not_named_is_asked_for() -> None:
