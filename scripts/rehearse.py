@@ -136,9 +136,8 @@ def rehearse(
     env = {**os.environ, "WANDB_MODE": "offline", "WANDB_DIR": str(folder), "WANDB_SILENT": "true"}
     with ExitStack() as stack, (folder / "log").open("w") as log:
         if nodes > 1:
-            address = stack.enter_context(
-                ray_nodes(nodes, ranks * (1 + (mode == "separate_async")))
-            )
+            gpus = 2 * ranks if mode == "separate_async" else ranks
+            address = stack.enter_context(ray_nodes(nodes, gpus))
             chosen.append(f"+ray_kwargs.ray_init.address={address}")
         commands = [["train", *chosen], ["export", str(folder / "run"), str(folder / "export")]]
         problems = []
