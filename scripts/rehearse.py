@@ -204,6 +204,8 @@ def _not_in_wandb(folder: Path, metrics: dict[int, dict[str, Any]]) -> list[str]
 @contextmanager
 def ray_nodes(count: int, gpus: int) -> Iterator[str]:
     """Address of a Ray of `count` nodes that know nothing of us, each with logical `gpus`."""
+    # Ray's daemons, unlike our processes, take these from here: no idle process a logical CPU.
+    os.environ.update(RAY_prestart_worker_first_driver="0", RAY_enable_metrics_collection="0")
     from ray.cluster_utils import Cluster
 
     one = {"num_cpus": 16, "num_gpus": gpus, "object_store_memory": 500_000_000}

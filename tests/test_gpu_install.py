@@ -48,7 +48,7 @@ def overridden() -> set[str]:
 
 @pytest.mark.parametrize("text", [text for part in project().values() for text in part])
 def test_every_requirement_is_pinned_within_its_range(text: str) -> None:
-    wanted = Requirement(text.replace("verl[sglang]", "verl"))
+    wanted = Requirement(text.replace("verl[sglang,cupy-cu130]", "verl"))
     if wanted.marker is not None and not wanted.marker.evaluate(TARGET):
         return
     version = pins().get(canonicalize_name(wanted.name))
@@ -57,7 +57,7 @@ def test_every_requirement_is_pinned_within_its_range(text: str) -> None:
 
 
 def test_what_verl_asks_for_is_pinned() -> None:
-    """verl's extra pins sglang and torch; only what uv overrides may differ."""
+    """verl's extras pin sglang, torch and cupy; only what uv overrides may differ."""
     from importlib.metadata import requires, version
 
     found = pins()
@@ -66,7 +66,10 @@ def test_what_verl_asks_for_is_pinned() -> None:
     for text in requires("verl") or []:
         wanted = Requirement(text.replace("verl[verl-core]", "verl"))
         name = canonicalize_name(wanted.name)
-        if not (wanted.marker and wanted.marker.evaluate({**TARGET, "extra": "sglang"})):
+        extras = ("sglang", "cupy-cu130")
+        if not any(
+            wanted.marker and wanted.marker.evaluate({**TARGET, "extra": name}) for name in extras
+        ):
             continue
         assert name in found, f"{wanted.name} isn't pinned; run make lock"
         if name not in overridden():
