@@ -95,9 +95,7 @@ def test_a_group_that_failed_whole_is_kept(monkeypatch: pytest.MonkeyPatch, mode
 
 
 @both
-def test_refilling_ends_when_every_question_is_flat(
-    monkeypatch: pytest.MonkeyPatch, mode: str
-) -> None:
+def test_refilling_ends_when_all_are_flat(monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
     groups: Groups = {"a": [1.0, 1.0], "b": [1.0, 1.0]}
     uids, asked, metrics = sample(monkeypatch, groups, [[1.0, 1.0]], max_refills=5, mode=mode)
     assert len(uids) == 2
