@@ -2,9 +2,12 @@
 #   docker build -t disco-rl .
 FROM nvidia/cuda:13.0.1-devel-ubuntu22.04
 RUN apt-get update && apt-get install -y --no-install-recommends \
-        build-essential ca-certificates git make python3.11 python3.11-dev python3.11-venv \
+        build-essential ca-certificates git make python3-venv wget \
     && rm -rf /var/lib/apt/lists/* \
-    && python3.11 -m venv /opt/uv && /opt/uv/bin/pip install --no-cache-dir uv
+    && python3 -m venv /opt/uv && /opt/uv/bin/pip install --no-cache-dir uv
+# uv brings Python: Ubuntu 22.04's python3.11 is a release candidate, which packages refuse. wget is
+# for KubeRay's health checks.
+ENV UV_PYTHON_PREFERENCE=only-managed UV_PYTHON_INSTALL_DIR=/opt/python
 WORKDIR /opt/disco-rl
 COPY pyproject.toml README.md LICENSE Makefile ./
 COPY constraints constraints

@@ -11,7 +11,7 @@ import psutil
 from _bench_figures import ARMS, Arm, arm_of
 from verl.trainer.ppo.v1 import PPOTrainerSync, register_trainer
 
-from disco_rl.trainer.trainer import DiscoTrainer
+from disco_rl.trainer.trainer import DiscoSteps, DiscoTrainer
 
 _PER_RUN = {"fit", "_init_dataloader", "_build_replay_buffer"}
 
@@ -87,6 +87,6 @@ def _in_turn(name: str) -> Any:
 
 
 _OWN = _PER_RUN | set(vars(BenchTrainer))
-for _name in vars(DiscoTrainer):
+for _name in vars(DiscoSteps):
     if hasattr(PPOTrainerSync, _name) and not _name.startswith("__") and _name not in _OWN:
         setattr(BenchTrainer, _name, _in_turn(_name))

@@ -120,6 +120,49 @@ def test_gpus_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert none.level is Level.FAIL and "device=cpu" in none.remedy
 
 
+def stack(monkeypatch: pytest.MonkeyPatch, *, here: bool, backend: str = "naive") -> list[Finding]:
+    """What `cuda` finds where torch, NCCL and the engines are as they should be, or are not."""
+    import torch
+
+    def version(name: str) -> str:
+        if not here:
+            raise cluster_checks.importlib.metadata.PackageNotFoundError(name)
+        return "1.0"
+
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: here)
+    monkeypatch.setattr(torch.distributed, "is_nccl_available", lambda: here)
+    monkeypatch.setattr(torch.cuda.nccl, "version", lambda: (2, 28, 9))
+    monkeypatch.setattr(cluster_checks.importlib.metadata, "version", version)
+    rollout = {"name": "sglang", "checkpoint_engine": {"backend": backend}}
+    found = list(cluster_checks.cuda(OmegaConf.create({"actor_rollout_ref": {"rollout": rollout}})))
+    assert all(bool(finding.remedy) == (finding.level is Level.FAIL) for finding in found)
+    return found
+
+
+def test_cuda_nccl_and_the_rollouts_engine_are_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = stack(monkeypatch, here=True)
+    assert [(f.name, f.level) for f in found] == [
+        ("CUDA", Level.OK),
+        ("NCCL", Level.OK),
+        ("packages", Level.OK),
+    ]
+    assert found[1].detail == "2.28.9" and found[2].detail == "sglang 1.0"
+    driver, nccl, engine, transfer = stack(monkeypatch, here=False, backend="nccl")
+    assert driver.level is Level.FAIL and "sees no GPU" in driver.detail
+    assert nccl.level is Level.FAIL and "make gpu" in nccl.remedy
+    assert "sglang is missing" in engine.detail and "cupy-cuda13x is missing" in transfer.detail
+    import torch
+
+    monkeypatch.setattr(torch.version, "cuda", None)
+    (first, *_) = cluster_checks.cuda(
+        OmegaConf.create(
+            {"actor_rollout_ref": {"rollout": {"name": "x", "checkpoint_engine": {"backend": ""}}}}
+        )
+    )
+    assert "built without CUDA" in first.detail
+
+
 @pytest.mark.parametrize(
     ("taken", "address", "level"),
     [

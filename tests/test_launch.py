@@ -3,6 +3,7 @@
 None of them has been run on a cluster.
 """
 
+import os
 import re
 import shlex
 import subprocess
@@ -23,6 +24,34 @@ JOB = MANIFEST[0]["spec"]
 @pytest.mark.parametrize("file", sorted(LAUNCH.glob("*.sh")), ids=lambda path: path.name)
 def test_the_shell_parses_it(file: Path) -> None:
     assert subprocess.run(["bash", "-n", str(file)]).returncode == 0
+
+
+def test_a_server_that_ends_takes_its_own_along_and_nobody_else(tmp_path: Path) -> None:
+    """Called from a script, as on Slurm: servers share the caller's process group."""
+    server = tmp_path / "python"
+    server.write_text(
+        f"#!/bin/sh\necho $$ >> {tmp_path}/pids\n"
+        'case "$*" in *"--port 8101 "*) sleep 0.3;; *) exec sleep 60;; esac\n'
+    )
+    server.chmod(0o755)
+    caller = f"GPUS=2 {LAUNCH / 'serve.sh'} some/model; echo ended with $?"
+    done = subprocess.run(
+        ["bash", "-c", caller],
+        env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+    assert done.stdout.strip() == "ended with 1", done
+    for pid in (tmp_path / "pids").read_text().split():
+        with pytest.raises(ProcessLookupError):
+            os.kill(int(pid), 0)
+
+
+def test_slurm_gives_ray_all_cores_of_a_task() -> None:
+    """Since 22.05 srun doesn't inherit --cpus-per-task."""
+    text = (LAUNCH / "slurm.sh").read_text()
+    assert text.index("SRUN_CPUS_PER_TASK=") < text.index("ray start")
 
 
 def test_the_jobs_command_is_one_of_ours() -> None:

@@ -1,5 +1,6 @@
-"""What `disco-rl doctor` checks of endpoints and GPUs; nothing here starts or loads anything."""
+"""What `disco-rl doctor` checks of endpoints and GPUs; nothing here starts or loads a model."""
 
+import importlib.metadata
 import json
 import os
 import shutil
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig
 
 _RAY_PORT = 6379
+_PINS = "install the pins as they are: make gpu (docs/launch.md)"
 
 
 def endpoints(config: "DictConfig", *, timeout_s: float = 10.0) -> Iterator[Finding]:
@@ -77,6 +79,39 @@ def gpus(config: "DictConfig") -> Iterator[Finding]:
             f"{least:.0f} GB, and plan.hardware.gpu_memory_gb={planned:.0f}",
             f"disco-rl plan plan.hardware.gpu_memory_gb={least:.0f} says what then fits",
         )
+
+
+def cuda(config: "DictConfig") -> Iterator[Finding]:
+    """torch sees the GPUs with a CUDA that the driver has, NCCL is there, and the rollout's engine.
+
+    Imports torch, and uses no GPU's memory.
+    """
+    import torch
+
+    if torch.version.cuda is None:
+        detail = f"torch {torch.__version__} is built without CUDA"
+        yield Finding(Level.FAIL, "CUDA", detail, _PINS)
+    elif not torch.cuda.is_available():
+        detail = f"torch {torch.__version__} is for CUDA {torch.version.cuda} and sees no GPU"
+        remedy = "update the driver to one for that CUDA, or unset CUDA_VISIBLE_DEVICES"
+        yield Finding(Level.FAIL, "CUDA", detail, remedy)
+    else:
+        yield Finding(Level.OK, "CUDA", f"{torch.version.cuda}, torch {torch.__version__}")
+    if torch.distributed.is_available() and torch.distributed.is_nccl_available():
+        version = ".".join(map(str, torch.cuda.nccl.version()))
+        yield Finding(Level.OK, "NCCL", version)
+    else:
+        yield Finding(Level.FAIL, "NCCL", f"torch {torch.__version__} has none", _PINS)
+    wanted = [str(config.actor_rollout_ref.rollout.name)]
+    if str(config.actor_rollout_ref.rollout.checkpoint_engine.backend) == "nccl":
+        wanted.append("cupy-cuda13x")  # verl's transfer of weights between processes
+    for name in wanted:
+        try:
+            version = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            yield Finding(Level.FAIL, "packages", f"{name} is missing", _PINS)
+        else:
+            yield Finding(Level.OK, "packages", f"{name} {version}")
 
 
 def disk(config: "DictConfig") -> Iterator[Finding]:

@@ -67,10 +67,25 @@ def findings(overrides: list[str], *, imports: bool = True) -> "Iterator[Finding
     yield from _guarded("endpoints", lambda: cluster_checks.endpoints(config))
     if config.trainer.device != "cpu":
         yield from _guarded("GPUs", lambda: cluster_checks.gpus(config))
+        if imports:
+            yield from _guarded("CUDA", lambda: cluster_checks.cuda(config))
         yield from _guarded("disk", lambda: cluster_checks.disk(config))
         yield from _guarded("ports", lambda: cluster_checks.ports(config))
     yield from _guarded("data", lambda: checks.data(config))
     yield from _guarded("reward", lambda: checks.reward(config))
+
+
+# The next move where a check can't even be made.
+_REMEDIES = {
+    "template": "set actor_rollout_ref.model.path to a folder with its tokenizer, or a name that "
+    "the hub has and this machine reaches",
+    "GPUs": "nvidia-smi must work by itself first; look at the driver",
+    "disk": "set what the message names; `disco-rl plan` with the same overrides says the same",
+    "data": "build rows and store, with `make data` or python -m data_pipeline, or set "
+    "data.train_files, data.val_files and disco.context_store",
+    "reward": "`disco-rl reward-check` with the same overrides shows every question; correct the "
+    "judge (judge.url, judge.model) or the data",
+}
 
 
 def _guarded(name: str, check: "Callable[[], Iterator[Finding]]") -> "Iterator[Finding]":
@@ -79,4 +94,5 @@ def _guarded(name: str, check: "Callable[[], Iterator[Finding]]") -> "Iterator[F
     try:
         yield from check()
     except Exception as error:
-        yield Finding(Level.FAIL, name, f"{type(error).__name__}: {error}", "see the message")
+        remedy = _REMEDIES.get(name, "run `make env` again; if it stays, report this message")
+        yield Finding(Level.FAIL, name, f"{type(error).__name__}: {error}", remedy)

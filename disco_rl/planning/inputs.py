@@ -15,7 +15,8 @@ class Training:
 
     `split` GPUs hold one replica's weights together (tensor and pipeline parallel, Megatron),
     `sharing` more share its sequences (Ulysses or context parallel); `tokens` of a micro-batch are
-    on one GPU. `offload` is what leaves the GPU during rollout.
+    on one GPU. `offload` is what leaves the GPU during rollout. `alone` GPUs only sample, while
+    the others only train (mode=separate_async); 0: the same GPUs do both in turn.
     """
 
     strategy: str
@@ -31,6 +32,11 @@ class Training:
     rollout_split: int
     rollout_share: float  # of a GPU's memory, for the rollout's weights and cache
     rollout_stays: bool  # its memory isn't freed for the update
+    alone: int = 0
+
+    @property
+    def sampling_gpus(self) -> int:
+        return self.alone or self.gpus
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +51,10 @@ class Inputs:
     group: int
     epochs: int
     total_steps: int | None
-    checkpoints: int
+    kept: int | None  # checkpoints at a time; None: all
+    save_every: int  # steps; under 1: never
+    deadline_s: float  # of a trajectory
+    ahead: bool  # trajectories last over a step's training too (the asynchronous modes)
     judged: bool
     names: Mapping[str, str]
     plan: Mapping[str, Any]
@@ -54,8 +63,12 @@ class Inputs:
     def gpus(self) -> dict[str, int]:
         """GPUs by role."""
         plan = self.plan
+        training = self.training
+        driver = {"Driver (update and rollout)": training.gpus}
+        if training.alone:
+            driver = {"Driver (update)": training.gpus, "Driver (rollout)": training.alone}
         return {
-            "Driver (update and rollout)": self.training.gpus,
+            **driver,
             "Workers": plan["worker"]["gpus"] if self.worker else 0,
             "judge": plan["judge"]["gpus"] if self.judge else 0,
         }
@@ -74,9 +87,9 @@ def inputs(config: Any) -> Inputs:
     role, trainer = config.actor_rollout_ref, config.trainer
     names = {"driver": str(role.model.path)}
     if config.worker.kind == "chat":
-        names["worker"] = str(config.worker.get("model"))
+        names["worker"] = _model(config, "worker")
     if config.judge.name != "match" and plan["judge"]["gpus"]:
-        names["judge"] = str(config.judge.get("model"))
+        names["judge"] = _model(config, "judge")
     sizes = {part: architecture(name, plan["models"]) for part, name in names.items()}
     return Inputs(
         driver=sizes["driver"],
@@ -87,11 +100,23 @@ def inputs(config: Any) -> Inputs:
         group=int(role.rollout.n),
         epochs=int(trainer.total_epochs),
         total_steps=trainer.get("total_training_steps"),
-        checkpoints=int(trainer.get("max_actor_ckpt_to_keep") or 1),
+        kept=trainer.get("max_actor_ckpt_to_keep"),
+        save_every=int(trainer.save_freq),
+        deadline_s=float(config.episode.deadline_s),
+        ahead=str(trainer.v1.trainer_mode).endswith("_async"),
         judged=config.judge.name != "match",
         names=names,
         plan=plan,
     )
+
+
+def _model(config: Any, role: str) -> str:
+    from omegaconf import OmegaConf
+
+    part = config[role]
+    if OmegaConf.is_missing(part, "model"):
+        raise ValueError(f"{role}.model isn't set; a plan needs its size: set {role}.model=NAME")
+    return str(part.model)
 
 
 def _training(config: Any) -> Training:
@@ -117,4 +142,6 @@ def _training(config: Any) -> Training:
         rollout_split=int(rollout.tensor_model_parallel_size),
         rollout_share=float(rollout.gpu_memory_utilization),
         rollout_stays=not rollout.free_cache_engine,
+        # Of a pool of its own; verl's default has no nodes.
+        alone=int(rollout.nnodes * rollout.n_gpus_per_node) if rollout.nnodes else 0,
     )

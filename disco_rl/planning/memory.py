@@ -1,9 +1,10 @@
 """Bytes a GPU needs, by role and phase; what doesn't fit, and the knob to turn.
 
 What is counted, a parameter: fp32 weights, gradients and two Adam moments (16 bytes) over all GPUs
-with FSDP2; bf16 weights and fp32 gradients (6) on each replica's GPUs and fp32 weights and moments
-(12) over all with Megatron. A token of a micro-batch: its layers' inputs (gradient checkpointing
-keeps nothing else), one layer's recomputation, and its logits in bf16, in fp32 and their gradient.
+with FSDP2, the gradients only in the update; bf16 weights and fp32 gradients (6), whose buffers
+stay, on each replica's GPUs and fp32 weights and moments (12) over all with Megatron. A token of a
+micro-batch: its layers' inputs (gradient checkpointing keeps nothing else), one layer's
+recomputation, and its logits in bf16, in fp32 and their gradient.
 """
 
 import math
@@ -17,7 +18,8 @@ from disco_rl.planning.model import Architecture
 class DriverMemory:
     """Bytes a GPU: what stays through both phases, the update's own, and the rollout's own."""
 
-    weights: float  # with gradients
+    weights: float
+    gradients: float
     optimizer: float
     activations: float
     logits: float
@@ -29,13 +31,17 @@ class DriverMemory:
 
     @property
     def update(self) -> float:
-        kept = self.rollout if self.training.rollout_stays else 0.0
-        own = self.activations + self.logits + self.gathered
+        stays = self.training.rollout_stays and not self.training.alone
+        kept = self.rollout if stays else 0.0
+        own = self.gradients + self.activations + self.logits + self.gathered
         return self.weights + self.optimizer + own + kept
 
     @property
     def sampling(self) -> float:
-        weights = 0.0 if self.training.param_offload else self.weights
+        if self.training.alone:
+            return self.rollout
+        buffers = self.gradients if self.training.strategy == "megatron" else 0.0
+        weights = 0.0 if self.training.param_offload else self.weights + buffers
         optimizer = 0.0 if self.training.optimizer_offload else self.optimizer
         return weights + optimizer + self.rollout
 
@@ -46,11 +52,12 @@ def driver_memory(model: Architecture, training: Training, gpu_bytes: float) -> 
     embeddings = model.vocab * model.hidden
     layer = (count - (1 if model.tied else 2) * embeddings) / model.layers
     if training.strategy == "megatron":
-        held = 6 * count / training.split
+        held, gradients = 2 * count / training.split, 4 * count / training.split
         optimizer = 12 * count / training.gpus
         gathered = 0.0
     else:
-        held, optimizer = 8 * count / training.gpus, 8 * count / training.gpus
+        held = gradients = 4 * count / training.gpus
+        optimizer = 8 * count / training.gpus
         gathered = 2 * (2 * embeddings + 2 * layer)  # bf16: embeddings, this layer and the next
     if training.reference:
         held += 2 * count / training.gpus
@@ -59,6 +66,7 @@ def driver_memory(model: Architecture, training: Training, gpu_bytes: float) -> 
     rollout = training.rollout_share * gpu_bytes
     return DriverMemory(
         weights=held,
+        gradients=gradients,
         optimizer=optimizer,
         activations=2 * tokens * (kept + recomputed) / training.split,
         logits=10 * tokens * model.vocab / training.split,

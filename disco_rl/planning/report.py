@@ -1,5 +1,6 @@
 """A plan as lines to read, and what it refuses."""
 
+import math
 from collections.abc import Iterator
 
 from disco_rl.planning import memory
@@ -10,14 +11,21 @@ from disco_rl.planning.step import (
     dollars,
     seconds,
     steps,
+    trajectory_seconds,
     work,
     worker_tokens,
 )
 
 
 def refused(given: Inputs) -> list[str]:
-    """What doesn't fit, GPUs and disk, each with the knob to turn."""
+    """What doesn't fit, GPUs, disk and time, each with the knob to turn."""
     found = memory.refusals(given)
+    if (lasts := trajectory_seconds(given)) > given.deadline_s:
+        found.append(
+            f"a trajectory lasts up to {lasts:,.0f} s, as long as a step's rollout, and "
+            f"episode.deadline_s={given.deadline_s:,.0f} would end it: set "
+            f"episode.deadline_s={2000 * math.ceil(lasts / 1000)}, or more GPUs"
+        )
     needed, free = disk_bytes(given), given.plan["disk"]["free_gb"] * GB
     total = needed["checkpoints"] + needed["records"]
     if total > free:
@@ -50,7 +58,8 @@ def _machines(given: Inputs) -> Iterator[str]:
     need = memory.driver_memory(given.driver, training, gpu)
     yield (
         f"update: {need.update / GB:.1f} GB a GPU of {hardware['usable'] * gpu / GB:.1f} "
-        f"(weights and gradients {need.weights / GB:.1f}, Adam {need.optimizer / GB:.1f}, "
+        f"(weights {need.weights / GB:.1f}, gradients {need.gradients / GB:.1f}, "
+        f"Adam {need.optimizer / GB:.1f}, "
         f"activations {need.activations / GB:.1f}, logits {need.logits / GB:.1f}, "
         f"gathered {need.gathered / GB:.1f})"
     )
@@ -91,8 +100,9 @@ def _run(given: Inputs) -> Iterator[str]:
     step, count = work(given), steps(given)
     took, alone = seconds(given, step), seconds(given, step, shared=False)
     hours = took.step * count / 3600
+    how = ", update beside rollout" if took.overlap else ""
     yield (
-        f"estimate: {took.step:,.0f} s a step (rollout {max(took.sample, took.workers):,.0f}: "
+        f"estimate: {took.step:,.0f} s a step{how} (rollout {took.rollout:,.0f}: "
         f"Driver {took.sample:,.0f}, Workers {took.workers:,.0f}; scoring {took.score:,.0f}; "
         f"update {took.update:,.0f}; other {took.overhead:,.0f})"
     )

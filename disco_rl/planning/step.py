@@ -62,17 +62,25 @@ def work(given: Inputs) -> Work:
 @dataclass(frozen=True, slots=True)
 class Seconds:
     """Of one step. Workers scan for some trajectories while the Driver samples for others, so the
-    rollout takes as long as the slower of the two."""
+    rollout takes as long as the slower of the two; with GPUs of its own it runs beside the update
+    of the step before."""
 
     sample: float
     workers: float
     score: float
     update: float
     overhead: float
+    overlap: bool = False
+
+    @property
+    def rollout(self) -> float:
+        return max(self.sample, self.workers)
 
     @property
     def step(self) -> float:
-        return max(self.sample, self.workers) + self.score + self.update + self.overhead
+        training = self.score + self.update
+        together = max(self.rollout, training) if self.overlap else self.rollout + training
+        return together + self.overhead
 
 
 def seconds(given: Inputs, step: Work, *, shared: bool = True) -> Seconds:
@@ -87,14 +95,23 @@ def seconds(given: Inputs, step: Work, *, shared: bool = True) -> Seconds:
         read = step.prefill_shared if shared else step.prefill_alone
         workers = read / (rates["prefill"] * faster)
         workers += step.worker_output / (rates["decode"] * faster)
-    sampled = gpus * rates["generate"] * _DRIVER_RATED / given.driver.active  # a second
+    # A second.
+    sampled = given.training.sampling_gpus * rates["generate"] * _DRIVER_RATED / given.driver.active
     return Seconds(
         sample=step.output_tokens / sampled,
         workers=workers,
         score=step.tokens * given.driver.flops(1, position) / flops,
         update=step.tokens * given.driver.flops(3, position) / flops,
         overhead=rates["overhead_s"],
+        overlap=given.training.alone > 0,
     )
+
+
+def trajectory_seconds(given: Inputs) -> float:
+    """How long a trajectory lasts at most: those of a step share the GPUs and run at once, so each
+    takes about as long as all; a batch ahead, it waits for a step's training in between."""
+    took = seconds(given, work(given))
+    return took.rollout + (took.step if given.ahead else 0.0)
 
 
 def steps(given: Inputs) -> int:
@@ -123,9 +140,11 @@ def disk_bytes(given: Inputs) -> dict[str, float]:
     """Under the run's folder: checkpoints (fp32 weights, two moments, and the weights again as
     safetensors), those kept, one being written and the best; records at 4 bytes a token."""
     tokens = work(given).tokens
+    saved = -(-steps(given) // given.save_every) if given.save_every > 0 else 0
+    kept = saved if given.kept is None else min(given.kept, saved)
     return {
         "a checkpoint": 16.0 * given.driver.parameters,
-        "checkpoints": 16.0 * given.driver.parameters * (given.checkpoints + 2),
+        "checkpoints": 16.0 * given.driver.parameters * (kept + 2 if saved else 0),
         "records": 4.0 * tokens * steps(given),
     }
 

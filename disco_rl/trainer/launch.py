@@ -21,8 +21,9 @@ def train(config: DictConfig) -> None:
     """Train with verl's v1 trainer until the config's last step; blocks.
 
     A run whose last step is checkpointed says so and trains nothing.
-    Sets the environment the device needs, starts a local Ray (unless one is running) and shuts
-    down what it started, also on failure or Ctrl-C. Raises what the trainer raises.
+    Sets the environment the device needs, starts a local Ray or joins the one of
+    `ray_kwargs.ray_init.address` (unless this process has one), and shuts down what it started,
+    also on failure or Ctrl-C. Raises what the trainer raises.
     """
     done, total = checkpointed_step(config), config.trainer.total_training_steps
     if total is not None and done >= total and not config.trainer.val_only:
@@ -46,7 +47,7 @@ def train(config: DictConfig) -> None:
         if config.trainer.device == "cpu" and started_here:
             rollout = config.actor_rollout_ref.rollout
             rollout.router_config_path = rollout.router_config_path or str(CPU_BALANCER)
-            servers = _start_local_ray(config)
+            servers = _start_ray(config)
         run_ppo(config, task_runner_class=TaskRunner)
     finally:
         servers.clear()
@@ -54,23 +55,31 @@ def train(config: DictConfig) -> None:
             ray.shutdown()
 
 
-def _start_local_ray(config: DictConfig) -> list[Any]:
-    """Ray on this machine only, whose processes inherit this environment.
+def _start_ray(config: DictConfig) -> list[Any]:
+    """Ray for the CPU; returns the rollout servers that are starting.
 
-    verl would pass the variables as a runtime environment, which Ray applies process by process
-    and which keeps it from reusing idle ones. Returns the rollout servers that are starting.
+    On this machine only, its processes inherit this environment: verl would pass the variables as a
+    runtime environment, which Ray applies process by process and which keeps it from reusing idle
+    ones. The nodes of a Ray that is joined have their own environment, so there it has to.
     """
     import ray
     from verl.trainer.constants_ppo import get_ppo_ray_runtime_env
 
-    from disco_rl.trainer.cpu.startup import start_servers
+    from disco_rl.trainer.cpu.startup import logical_gpus, start_servers
 
-    for key, value in get_ppo_ray_runtime_env(config)["env_vars"].items():
-        os.environ.setdefault(key, value)
+    theirs = get_ppo_ray_runtime_env(config)["env_vars"]
     plain: Any = OmegaConf.to_container(config.ray_kwargs.ray_init, resolve=True)
     options: dict[str, Any] = dict(plain)
     options.pop("runtime_env", None)
-    options.setdefault("_temp_dir", str(Path(tempfile.gettempdir()) / f"disco-ray-{os.getuid()}"))
+    if options.get("address"):
+        kept = ("address", "namespace", "logging_level", "log_to_driver")
+        options = {key: options[key] for key in kept if key in options}
+        options["runtime_env"] = {"env_vars": {**theirs, **environment(config)}}
+    else:
+        for key, value in theirs.items():
+            os.environ.setdefault(key, value)
+        temporary = str(Path(tempfile.gettempdir()) / f"disco-ray-{os.getuid()}")
+        options = {"_temp_dir": temporary, "num_gpus": logical_gpus(config), **options}
     ray.init(**options)
     return start_servers(config)
 
@@ -84,7 +93,10 @@ def checkpointed_step(config: DictConfig) -> int:
 
 
 def environment(config: DictConfig) -> dict[str, str]:
-    """Variables this run needs, here and in every Ray process; what is already set stays."""
+    """Variables this run needs, here and in every Ray process; never a secret.
+
+    OMP_NUM_THREADS, warnings and log levels stay as the user has set them.
+    """
     threads = str(os.environ.get("OMP_NUM_THREADS") or _cores())
     env = {"RAY_USAGE_STATS_ENABLED": "0", "TOKENIZERS_PARALLELISM": "false"}
     if config.trainer.device == "cpu":
@@ -110,7 +122,9 @@ def environment(config: DictConfig) -> dict[str, str]:
             "VERL_LOGGING_LEVEL": os.environ.get("VERL_LOGGING_LEVEL", "WARN"),
             "TQ_LOGGING_LEVEL": os.environ.get("TQ_LOGGING_LEVEL", "ERROR"),
         }
-    if os.environ.get("HF_HUB_OFFLINE") or Path(config.actor_rollout_ref.model.path).is_dir():
+    # On GPUs transformers may still have to fetch an attention kernel from the hub.
+    local = config.trainer.device == "cpu" and Path(config.actor_rollout_ref.model.path).is_dir()
+    if os.environ.get("HF_HUB_OFFLINE") or local:
         env["HF_HUB_OFFLINE"] = "1"
     return env
 

@@ -164,7 +164,8 @@ TRAINING: Mapping[str, str] = {
     "disco/rows_padding": "rows added so that the data-parallel ranks get the same number",
     "disco/optimizer_steps": "optimizer updates of this step, counted from the actor's reports",
     "disco/update_skipped": "1 where no trajectory was usable, so that nothing was updated",
-    "disco/logprob_diff_max": "largest |rollout - trainer| log-probability of a sampled token",
+    "disco/logprob_diff_max": "largest |rollout - trainer| log-probability of a sampled token; in "
+    "the asynchronous modes the rollout's weights are older, which shows here",
     "disco/logprob_diff_max_run": "the same, over the run since it was started",
     **watch.METRICS,
 }

@@ -5,15 +5,19 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import transfer_queue as tq
-from verl.trainer.ppo.v1.replay_buffer import FILTER_GROUPS_REWARD_METRIC, ReplayBuffer
+from verl.trainer.ppo.v1.replay_buffer import (
+    FILTER_GROUPS_REWARD_METRIC,
+    ReplayBuffer,
+    ReplayBufferAsync,
+)
 
 from disco_rl.trainer.credit import FLAT
 
 _FIELD = "extra_fields"
 
 
-class DiscoReplayBuffer(ReplayBuffer):
-    """`algorithm.filter_groups` as in verl's sync trainer, but for two things.
+class _FlatGroups(ReplayBuffer):
+    """`algorithm.filter_groups` as in verl, but for two things.
 
     A masked trajectory has no reward, so a group is flat when its other trajectories agree; a
     group with none left is kept, since it says nothing about the Driver, and a failing judge would
@@ -65,6 +69,14 @@ class DiscoReplayBuffer(ReplayBuffer):
             cache[uid] = flat_value(values[uid])
         flat = {uid: value for uid, value in cache.items() if value is not None}
         return set(flat), Counter(flat.values())
+
+
+class DiscoReplayBuffer(_FlatGroups):
+    """Of `mode=sync`."""
+
+
+class DiscoReplayBufferAsync(_FlatGroups, ReplayBufferAsync):
+    """Of the asynchronous modes, in which verl also drops or waits for what is stale."""
 
 
 def flat_value(values: Iterable[float]) -> float | None:

@@ -36,7 +36,7 @@ class TaskRunner:
         # Its two processes start while this one imports the trainer.
         with ThreadPoolExecutor(max_workers=1) as pool:
             queue = pool.submit(tq.init, config.transfer_queue)
-            import disco_rl.trainer.trainer  # noqa: F401  (verl, and our "disco" beside its trainers)
+            import disco_rl.trainer.asynchronous  # noqa: F401  (verl, ours beside its trainers)
 
             queue.result()
         from verl.trainer.ppo.v1 import AgentLoopManagerTQ, get_trainer_cls

@@ -1,6 +1,6 @@
-"""verl's v1 sync trainer with credit by trajectory, one update a step, and our metrics.
+"""verl's v1 trainers with credit by trajectory, one update a step, and our metrics.
 
-What differs from verl's `PPOTrainerSync`, and nowhere else:
+What differs from verl's, and nowhere else:
 - masked trajectories are in no group statistic and no loss, and are counted;
 - advantages are scaled so that trajectories (or calls, or tokens) weigh the same;
 - a step makes `disco.updates_per_step` optimizer updates whatever its number of rows, and rows are
@@ -22,7 +22,7 @@ import transfer_queue as tq
 from omegaconf import DictConfig, OmegaConf, open_dict
 from tensordict import TensorDict
 from transfer_queue import KVBatchMeta
-from verl.trainer.ppo.v1 import PPOTrainerSync, register_trainer
+from verl.trainer.ppo.v1 import PPOTrainer, PPOTrainerSync, register_trainer
 from verl.utils import tensordict_utils as tu
 from verl.utils.metric import reduce_metrics
 from verl.utils.py_functional import rename_dict
@@ -32,7 +32,7 @@ from disco_rl.trainer.best import Best
 from disco_rl.trainer.facts import TrajectoryFacts
 from disco_rl.trainer.metrics import summarise
 from disco_rl.trainer.records_sink import RecordsSink
-from disco_rl.trainer.replay import DiscoReplayBuffer
+from disco_rl.trainer.replay import DiscoReplayBuffer, DiscoReplayBufferAsync
 from disco_rl.trainer.resources import check_config
 from disco_rl.trainer.rows import RowError
 from disco_rl.trainer.settings import TrainerSettings
@@ -50,15 +50,16 @@ class _StopEarly(Exception):
     """Leaves verl's training loop, which knows no other way out."""
 
 
-@register_trainer("disco")
-class DiscoTrainer(PPOTrainerSync):
-    """`trainer.v1.trainer_mode=disco`."""
+class DiscoSteps(PPOTrainer):
+    """Ours, over any of verl's trainers: named first among the bases of a class."""
+
+    verl_mode: str  # verl's own name of the trainer: it chooses replay buffer and settings by it
 
     def __init__(self, config: DictConfig):
         self.settings = TrainerSettings.from_config(config)
         check_config(config)
-        with open_dict(config):  # any other mode gets verl's asynchronous replay buffer
-            config.trainer.v1.trainer_mode = "sync"
+        with open_dict(config):
+            config.trainer.v1.trainer_mode = self.verl_mode
         super().__init__(config)
         self._trained_rows = 0
         self._dead_steps = 0
@@ -147,9 +148,10 @@ class DiscoTrainer(PPOTrainerSync):
         refill_failed = bool(sampler.get("sync_refill_failed_groups", False))
         data = self.config.data
         one_by_one = metric is not None or refill_failed
-        buffer = DiscoReplayBuffer(
-            trainer_mode="sync",
-            trainer_config=self.config.trainer.v1.get("sync", {}),
+        kind = DiscoReplayBuffer if self.verl_mode == "sync" else DiscoReplayBufferAsync
+        buffer = kind(
+            trainer_mode=self.verl_mode,
+            trainer_config=self.config.trainer.v1.get(self.verl_mode, {}),
             max_off_policy_threshold=sampler.max_off_policy_threshold,
             max_off_policy_strategy=sampler.max_off_policy_strategy,
             sampler_kwargs=sampler.sampler_kwargs,
@@ -334,3 +336,10 @@ class DiscoTrainer(PPOTrainerSync):
             elif self._best.see(self.global_steps, value):
                 self._better_step = self.global_steps
         return metrics | ours_too
+
+
+@register_trainer("disco")
+class DiscoTrainer(DiscoSteps, PPOTrainerSync):
+    """`mode=sync`."""
+
+    verl_mode = "sync"

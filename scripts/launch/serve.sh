@@ -6,7 +6,7 @@
 set -euo pipefail
 model=${1:?a model folder or hub name}
 : "${GPUS:=8}" "${TP:=1}" "${PORT:=8101}" "${CONTEXT:=8192}"
-trap 'kill 0' EXIT
+trap 'kill $(jobs -p) 2>/dev/null; wait' EXIT # its own servers, not the caller's whole group
 
 for ((i = 0; i < GPUS / TP; i++)); do
     CUDA_VISIBLE_DEVICES=$(seq -s, $((i * TP)) $((i * TP + TP - 1))) \
@@ -14,4 +14,6 @@ for ((i = 0; i < GPUS / TP; i++)); do
         --host 0.0.0.0 --port $((PORT + i)) --tp-size "$TP" --context-length "$CONTEXT" \
         --mem-fraction-static 0.9 --enable-cache-report --enable-metrics &
 done
-wait -n # one that ends takes the others along, so that whoever started this notices
+# One that ends takes the others along, so that whoever started this notices.
+wait -n || true
+exit 1

@@ -21,6 +21,8 @@ set -euo pipefail
 : "${VENV:=$PWD/.venv}" # of `make gpu`, at the same path on every node
 : "${RAY_PORT:=6379}"
 export PATH="$VENV/bin:$PATH" RAY_USAGE_STATS_ENABLED=0
+# srun doesn't take it over by itself, and Ray would count one core a node.
+export SRUN_CPUS_PER_TASK="$SLURM_CPUS_PER_TASK"
 
 nodes=($(scontrol show hostnames "$SLURM_JOB_NODELIST"))
 head=${nodes[0]}

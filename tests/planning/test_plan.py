@@ -13,7 +13,15 @@ from disco_rl.planning.inputs import Inputs, inputs
 from disco_rl.planning.memory import driver_memory, refusals, replicas, served_kv
 from disco_rl.planning.model import Architecture, architecture
 from disco_rl.planning.report import lines, refused
-from disco_rl.planning.step import disk_bytes, dollars, seconds, steps, work, worker_tokens
+from disco_rl.planning.step import (
+    disk_bytes,
+    dollars,
+    seconds,
+    steps,
+    trajectory_seconds,
+    work,
+    worker_tokens,
+)
 
 GB = 1e9
 
@@ -113,6 +121,9 @@ def test_a_run_by_hand(paper: Inputs) -> None:
     disk = disk_bytes(paper)
     assert disk["checkpoints"] == 4 * 16 * paper.driver.parameters  # 2 kept, one written, the best
     assert disk["records"] == 34 * 4 * 24_576 * 6144
+    every = disk_bytes(replace(paper, kept=None))  # 34 steps, one saved every 5: 7 of them
+    assert every["checkpoints"] == (7 + 2) * 16 * paper.driver.parameters
+    assert disk_bytes(replace(paper, save_every=-1))["checkpoints"] == 0
     assert dollars(paper, work(paper), hours=10)["GPUs"] == 24 * 10 * 2.5
     paid = changed(paper, judge={"gpus": 0, "dollars_million_prompt": 1.0})
     paid = replace(paid, judge=None)
@@ -122,14 +133,17 @@ def test_a_run_by_hand(paper: Inputs) -> None:
 
 
 def test_memory_by_hand_with_fsdp2(paper: Inputs) -> None:
-    """Fifths of 80 GB to the rollout; 16 bytes a parameter over 8 GPUs."""
+    """Three fifths of 80 GB to the rollout; 16 bytes a parameter over 8 GPUs."""
     count = paper.driver.parameters
     need = driver_memory(paper.driver, paper.training, 80 * GB)
-    assert need.weights == need.optimizer == count  # 8 bytes over 8 GPUs
+    assert need.weights == need.gradients == count / 2  # 4 bytes over 8 GPUs
+    assert need.optimizer == count
     assert need.logits == 10 * 8192 * 151_936
     assert need.activations == 2 * 8192 * (36 * 4096 + 8 * 4096 + 4 * 12_288)
     assert need.kv == pytest.approx(48 * GB - 2 * count)
-    assert need.sampling == 2 * count + 48 * GB
+    assert need.sampling == 1.5 * count + 48 * GB  # verl frees gradients after the update
+    parts = need.activations + need.logits + need.gathered
+    assert need.update == pytest.approx(2 * count + parts)
     away = driver_memory(
         paper.driver,
         replace(paper.training, param_offload=True, optimizer_offload=True),
@@ -142,9 +156,10 @@ def test_memory_by_hand_with_megatron() -> None:
     given = inputs(compose(["experiment=qwen3_8b", "strategy=megatron"]))
     count = given.driver.parameters
     need = driver_memory(given.driver, given.training, 80 * GB)
-    assert need.weights == 6 * count / 4 and need.optimizer == 12 * count / 8
+    assert need.weights == 2 * count / 4 and need.gradients == 4 * count / 4
+    assert need.optimizer == 12 * count / 8
     assert need.logits == 10 * 24_576 * 151_936 / 4
-    assert need.sampling == need.weights + 48 * GB  # its optimizer is away
+    assert need.sampling == 6 * count / 4 + 48 * GB  # its optimizer is away, its buffers stay
 
 
 def test_worker_budget_by_hand(paper: Inputs) -> None:
@@ -161,10 +176,43 @@ def fits(given: Inputs, **training: Any) -> list[str]:
     return refusals(replace(given, training=replace(given.training, **training)))
 
 
-def test_the_shipped_experiments_fit() -> None:
+@pytest.mark.parametrize("mode", ["sync", "colocate_async", "separate_async"])
+def test_the_shipped_experiments_fit(mode: str) -> None:
     for name in ("qwen3_8b", "qwen3_14b"):
         for strategy in ("fsdp2", "megatron"):
-            assert refused(inputs(compose([f"experiment={name}", f"strategy={strategy}"]))) == []
+            chosen = [f"experiment={name}", f"strategy={strategy}", f"mode={mode}"]
+            assert refused(inputs(compose(chosen))) == []
+
+
+def test_gpus_that_only_sample_by_hand(paper: Inputs) -> None:
+    """They hold the rollout and nothing else, and the update runs beside them."""
+    given = inputs(compose(["experiment=qwen3_8b", "mode=separate_async"]))
+    assert given.gpus == {"Driver (update)": 8, "Driver (rollout)": 8, "Workers": 8, "judge": 8}
+    need = driver_memory(given.driver, given.training, 80 * GB)
+    assert need.sampling == need.rollout == 48 * GB
+    assert need.update == driver_memory(paper.driver, paper.training, 80 * GB).update
+    step = work(given)
+    took = seconds(given, step)
+    rate = 8 * given.plan["rates"]["generate"]
+    assert took.sample == pytest.approx(step.output_tokens / rate * given.driver.parameters / 8e9)
+    training = took.score + took.update
+    assert took.step == max(took.sample, took.workers, training) + took.overhead
+
+
+def test_a_trajectory_lasts_as_long_as_its_steps_rollout(paper: Inputs) -> None:
+    took = seconds(paper, work(paper))
+    assert trajectory_seconds(paper) == took.rollout == max(took.sample, took.workers)
+    assert trajectory_seconds(replace(paper, ahead=True)) == took.rollout + took.step
+    assert refused(paper) == []
+    (short,) = refused(replace(paper, deadline_s=1800.0))
+    assert "episode.deadline_s=1,800 would end it: set episode.deadline_s=" in short
+    knob = float(short.partition("set episode.deadline_s=")[2].partition(",")[0])
+    assert refused(replace(paper, deadline_s=knob)) == []
+
+
+def test_a_model_that_is_not_named_is_asked_for() -> None:
+    with pytest.raises(ValueError, match=r"worker.model isn't set"):
+        inputs(compose(["experiment=qwen3_8b", "worker=chat"]))
 
 
 @pytest.mark.parametrize(
@@ -173,7 +221,7 @@ def test_the_shipped_experiments_fit() -> None:
         ({"gpus": 6}, "can't be divided into groups of 4"),
         ({"tokens": 4096}, "raise actor.ppo_max_token_len_per_gpu to 6144"),
         ({"rollout_split": 3}, "doesn't divide a node's 8"),
-        ({"rollout_share": 0.8}, "set rollout.gpu_memory_utilization=0.71"),
+        ({"rollout_share": 0.8}, "set rollout.gpu_memory_utilization=0.76"),
         ({"rollout_share": 0.2}, "raise rollout.gpu_memory_utilization"),
         ({"tokens": 65_536}, "set actor.ppo_max_token_len_per_gpu lower"),
         ({"rollout_stays": True, "tokens": 24_576}, "the update needs"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import time
 
 import numpy as np
 import pytest
@@ -217,3 +218,32 @@ def test_sampling_follows_the_distribution_within_top_k_and_top_p():
     assert torch.allclose(shares(1.0, 2), torch.tensor([5 / 7, 2 / 7, 0, 0, 0]), atol=0.01)
     assert torch.allclose(shares(0.6, -1), torch.tensor([5 / 7, 2 / 7, 0, 0, 0]), atol=0.01)
     assert torch.allclose(shares(0.5, -1), torch.tensor([1.0, 0, 0, 0, 0]), atol=0.01)
+
+
+def test_an_aborted_request_goes_on_where_it_was(generator, reference):
+    """As verl's client takes it up: prompt and what there is become the next prompt."""
+    requests = [Request(p, SamplingParams(max_tokens=150, ignore_eos=True)) for p in prompts(6)]
+    futures = generator._enqueue([generator._row(request) for request in requests])
+    while not generator._batch.size:
+        time.sleep(0.001)
+    time.sleep(0.01)
+    generator.abort()
+    assert all(future.done() for future in futures)
+    parts = [future.result() for future in futures]
+    assert any(part.finish_reason == "abort" and part.output_ids for part in parts)
+    for request, part in zip(requests, parts, strict=True):
+        rest = Request(
+            (*request.prompt_ids, *part.output_ids),
+            SamplingParams(max_tokens=8, ignore_eos=True),
+        )
+        (more,) = generator.generate([rest])
+        joined = [*part.output_ids, *more.output_ids]
+        expected = trainer_log_probs(reference, request.prompt_ids, joined, 1.0)
+        found = torch.tensor([*part.log_probs, *more.log_probs])
+        assert torch.allclose(found, expected, atol=5e-6, rtol=0)
+
+
+def test_abort_leaves_an_idle_generator_working(generator):
+    generator.abort()
+    (done,) = generator.generate([Request((5, 6, 7), SamplingParams(max_tokens=3))])
+    assert done.finish_reason in ("stop", "length")

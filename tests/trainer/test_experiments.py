@@ -16,6 +16,11 @@ from disco_rl.trainer.settings import TrainerSettings
 
 EXPERIMENTS = sorted(path.stem for path in (configs_dir() / "experiment").glob("*.yaml"))
 STRATEGIES = ("fsdp2", "megatron")
+MODES = {
+    "sync": "disco",
+    "colocate_async": "disco_colocate_async",
+    "separate_async": "disco_separate_async",
+}
 DRIVERS = ("qwen3_8b", "qwen3_14b", "ministral3_8b")
 
 
@@ -55,11 +60,71 @@ def test_a_driver_family_is_one_that_verl_accepts(driver: str) -> None:
     check_with_verl(experiment("qwen3_8b", f"driver={driver}"))
 
 
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("mode", MODES)
+def test_a_mode_is_one_of_ours_that_verl_accepts(mode: str, strategy: str) -> None:
+    from verl.trainer.config import HybridRolloutSwitchConfig
+    from verl.trainer.ppo.v1 import get_trainer_cls
+    from verl.utils.config import omega_conf_to_dataclass
+
+    import disco_rl.trainer.asynchronous  # noqa: F401  (registers)
+
+    config = experiment("qwen3_8b", f"mode={mode}", f"strategy={strategy}")
+    _, rollout, algorithm = check_with_verl(config)
+    v1, role = config.trainer.v1, config.actor_rollout_ref
+    trainer = get_trainer_cls(v1.trainer_mode)
+    assert v1.trainer_mode == MODES[mode]
+    assert issubclass(trainer, get_trainer_cls(mode)) and trainer.verl_mode == mode
+    switch = omega_conf_to_dataclass(v1.separate_async.hybrid_rollout)
+    assert isinstance(switch, HybridRolloutSwitchConfig) and not switch.enable_switch
+    if mode == "sync":
+        assert algorithm.rollout_correction.rollout_is is None and rollout.nnodes == 0
+    else:
+        assert algorithm.rollout_correction.rollout_is == "token"
+    if mode == "separate_async":  # what its constructor asserts
+        a_step = v1.separate_async.parameter_sync_step * role.actor.ppo_mini_batch_size
+        assert config.data.train_batch_size == a_step
+        assert rollout.nnodes > 0 and rollout.n_gpus_per_node == 8
+        assert rollout.checkpoint_engine.backend == "nccl" and not role.hybrid_engine
+
+
+def test_more_updates_between_weights_are_refused() -> None:
+    from disco_rl.trainer.asynchronous import DiscoSeparateAsync
+
+    config = experiment(
+        "qwen3_8b", "mode=separate_async", "trainer.v1.separate_async.parameter_sync_step=4"
+    )
+    with pytest.raises(ValueError, match="parameter_sync_step=4: .* set it to 1"):
+        DiscoSeparateAsync(config)
+
+
+@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", EXPERIMENTS)
-def test_the_same_experiment_composes_for_a_cpu(name: str) -> None:
-    config = experiment(name, "device=cpu")
-    actor, rollout, *_ = check_with_verl(config)
+def test_one_override_makes_it_a_rehearsal_on_a_cpu(name: str, mode: str) -> None:
+    gpu, cpu = (experiment(name, f"mode={mode}", *more) for more in ([], ["rehearsal=cpu"]))
+    actor, rollout, *_ = check_with_verl(cpu)
     assert actor.engine.ulysses_sequence_parallel_size == 1 and rollout.name == "disco_cpu"
+    assert cpu.trainer.device == "cpu" and cpu.trainer.nnodes == 1
+    # The same trainer, loop, reward, Worker pool, judge, loggers and checkpoints.
+    for key in (
+        "trainer.v1.trainer_mode",
+        "trainer.logger",
+        "trainer.val_before_train",
+        "trainer.max_actor_ckpt_to_keep",
+        "actor_rollout_ref.rollout.agent.agent_loop_config_path",
+        "actor_rollout_ref.rollout.val_kwargs",
+        "actor_rollout_ref.actor.checkpoint",
+        "actor_rollout_ref.actor.optim.lr",
+        "actor_rollout_ref.actor.loss_agg_mode",
+        "algorithm",
+        "disco.reward",
+        "disco.watch",
+        "worker.kind",
+        "worker.model",
+        "worker.url",
+        "judge",
+    ):
+        assert OmegaConf.select(cpu, key) == OmegaConf.select(gpu, key), key
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)

@@ -5,10 +5,12 @@ from typing import Any
 import pytest
 
 from disco_rl.trainer.facts import TrajectoryFacts
-from disco_rl.trainer.replay import DiscoReplayBuffer, flat_value
+from disco_rl.trainer.replay import DiscoReplayBuffer, DiscoReplayBufferAsync, flat_value
 from tests.trainer.memory_queue import MemoryQueue
 
 Groups = dict[str, list[float | None]]
+BUFFERS = {"sync": DiscoReplayBuffer, "colocate_async": DiscoReplayBufferAsync}
+both = pytest.mark.parametrize("mode", BUFFERS)
 
 
 class Questions:
@@ -41,15 +43,16 @@ def sample(
     *,
     max_refills: int = 100,
     metric: str | None = "reward",
+    mode: str = "sync",
 ) -> tuple[set[str], int, dict[str, Any]]:
     queue = MemoryQueue(monkeypatch)
     questions = Questions(queue, refills)
     for uid, rewards in groups.items():
         questions.add(uid, rewards)
-    buffer = DiscoReplayBuffer(
-        trainer_mode="sync",
+    buffer = BUFFERS[mode](
+        trainer_mode=mode,
         trainer_config={},
-        max_off_policy_threshold=None,
+        max_off_policy_threshold=4,
         max_off_policy_strategy="drop",
         sampler_kwargs={},
         poll_interval=0.0,
@@ -63,9 +66,10 @@ def sample(
     return {key.rsplit("_", 2)[0] for key in batch.keys}, questions.asked, metrics
 
 
-def test_flat_groups_are_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+@both
+def test_flat_groups_are_replaced(monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
     groups = {"a": [0.5, 0.5], "b": [0.0, 1.0]}
-    uids, asked, metrics = sample(monkeypatch, groups, [[1.0, 0.0]])
+    uids, asked, metrics = sample(monkeypatch, groups, [[1.0, 0.0]], mode=mode)
     assert "a" not in uids and len(uids) == 2
     assert asked > 0 and metrics["training/filter_groups/evicted_samples"] == 1
 
@@ -76,21 +80,24 @@ def test_without_filtering_nothing_is_replaced(monkeypatch: pytest.MonkeyPatch) 
     assert uids == {"a", "b"} and asked == 0
 
 
-def test_a_masked_trajectory_makes_no_spread(monkeypatch: pytest.MonkeyPatch) -> None:
+@both
+def test_a_masked_trajectory_makes_no_spread(monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
     """verl reads its 0 as a reward and would keep the group."""
     groups = {"a": [0.5, 0.5, None], "b": [0.0, 1.0, None]}
-    uids, _, metrics = sample(monkeypatch, groups, [[1.0, 0.0]])
+    uids, _, metrics = sample(monkeypatch, groups, [[1.0, 0.0]], mode=mode)
     assert "a" not in uids and metrics["training/filter_groups/evicted_samples"] == 1
 
 
-def test_a_group_that_failed_whole_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    uids, asked, _ = sample(monkeypatch, {"a": [None, None], "b": [0.0, 1.0]}, [])
+@both
+def test_a_group_that_failed_whole_is_kept(monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
+    uids, asked, _ = sample(monkeypatch, {"a": [None, None], "b": [0.0, 1.0]}, [], mode=mode)
     assert uids == {"a", "b"} and asked == 0
 
 
-def test_refilling_ends_when_every_question_is_flat(monkeypatch: pytest.MonkeyPatch) -> None:
+@both
+def test_refilling_ends_when_all_are_flat(monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
     groups: Groups = {"a": [1.0, 1.0], "b": [1.0, 1.0]}
-    uids, asked, metrics = sample(monkeypatch, groups, [[1.0, 1.0]], max_refills=5)
+    uids, asked, metrics = sample(monkeypatch, groups, [[1.0, 1.0]], max_refills=5, mode=mode)
     assert len(uids) == 2
     assert metrics["training/filter_groups/evicted_samples"] == 5 and asked <= 10
 

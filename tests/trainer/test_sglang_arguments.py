@@ -5,6 +5,7 @@ Its names were read from the wheel's source by scripts/sglang_arguments.py.
 
 import ast
 import re
+import subprocess
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 import yaml
 
 from disco_rl.config import compose
+from tests import scripts
 
 ROOT = Path(__file__).resolve().parents[2]
 HEADER, *NAMES = Path(__file__).with_name("sglang_arguments.txt").read_text().splitlines()
@@ -42,6 +44,28 @@ def test_the_list_is_of_the_pinned_version() -> None:
     lock = (ROOT / "constraints" / "gpu.txt").read_text(encoding="utf-8")
     assert HEADER.removeprefix("# ") in lock.splitlines(), "run scripts/sglang_arguments.py"
     assert len(NAMES) > 500 and sorted(set(NAMES)) == NAMES
+
+
+@pytest.mark.slow
+def test_the_list_is_what_the_wheels_source_says(tmp_path: Path) -> None:
+    reader = scripts.load("sglang_arguments")
+    try:
+        text = reader.source(reader.pinned(), tmp_path)
+    except subprocess.CalledProcessError as error:
+        pytest.skip(f"SGLang's wheel can't be downloaded here: {error}")
+    assert reader.names(text) == NAMES
+
+
+def test_the_reader_finds_fields_and_flags() -> None:
+    source = (
+        "@dataclass\nclass ServerArgs:\n    model_path: str\n    tp_size: int = 1\n"
+        "    def add(parser):\n        parser.add_argument('--model-path', '-m', type=str)\n"
+        "class Other:\n    hidden: int\n"
+    )
+    found = scripts.load("sglang_arguments").names(source)
+    assert found == ["--model-path", "model_path", "tp_size"]
+    with pytest.raises(SystemExit, match="layout is a new one"):
+        scripts.load("sglang_arguments").names("class ServerArgs: ...")
 
 
 def test_verl_passes_arguments_that_there_are() -> None:

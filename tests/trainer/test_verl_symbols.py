@@ -110,6 +110,29 @@ SYMBOLS: dict[str, tuple[list[str] | str, str]] = {
         "trainer/cpu/engine.py",
     ),
     "verl.workers.config:HFModelConfig": (["external_lib", "path"], "configs/device/cpu.yaml"),
+    "verl.trainer.ppo.v1.replay_buffer:ReplayBufferAsync.sample": (
+        ["global_steps", "partition_id", "batch_size"],
+        "trainer/replay.py",
+    ),
+    "verl.trainer.ppo.v1:PPOTrainerColocateAsync.on_sample_end": ([], "trainer/asynchronous.py"),
+    "verl.trainer.ppo.v1:PPOTrainerSeparateAsync._setup": ([], "trainer/asynchronous.py"),
+    "verl.trainer.ppo.v1.trainer_base:PPOTrainer._reissue_inflight_prompts": (
+        ["partition_id"],
+        "trainer/asynchronous.py",
+    ),
+    "verl.trainer.ppo.v1.trainer_separate_async:logger": ("Logger", "trainer/asynchronous.py"),
+    "verl.checkpoint_engine.base:CheckpointEngineRegistry.register": (
+        ["backend"],
+        "trainer/cpu/transfer.py",
+    ),
+    "verl.checkpoint_engine.base:CheckpointEngine.build_topology": (
+        ["actor_wg_world_size", "rollout_world_size", "metadata"],
+        "trainer/cpu/transfer.py",
+    ),
+    "verl.checkpoint_engine.base:CheckpointEngineWorker": (
+        ["rollout_config", "model_config", "server_adapter", "kwargs"],
+        "trainer/cpu/weights.py",
+    ),
     "verl.experimental.agent_loop.agent_loop:AgentLoopBase.run": (
         ["sampling_params", "kwargs"],
         "trainer/agent_loop.py",

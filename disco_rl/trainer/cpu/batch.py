@@ -61,6 +61,11 @@ class Batch:
     def size(self) -> int:
         return len(self._rows)
 
+    @property
+    def rows(self) -> list[Row]:
+        """The sequences in flight, those included that end at the next step."""
+        return list(self._rows)
+
     def capacity_for(self, waiting: Sequence[Row]) -> int:
         """How many of the waiting rows, in order, fit beside those in flight."""
         reach = max((row.reach for row in self._rows), default=0)

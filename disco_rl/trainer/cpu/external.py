@@ -1,8 +1,9 @@
-"""Registers the CPU engine and the CPU rollout with verl.
+"""Registers the CPU engine, the CPU rollout and its checkpoint engine with verl.
 
 verl imports it through `actor_rollout_ref.model.external_lib` when a process builds the model
 config, which is after verl itself is imported (`plugin` runs in the middle of that) and before
-either registry is read.
+the registries are read; a rollout process of its own, through
+`checkpoint_engine.custom_backend_module`.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from verl.workers.engine.base import EngineRegistry
 from verl.workers.rollout.base import _ROLLOUT_REGISTRY
 from verl.workers.rollout.replica import RolloutReplica, RolloutReplicaRegistry
 
+import disco_rl.trainer.cpu.transfer  # noqa: F401  (registers itself)
 from disco_rl.trainer.cpu.engine import CpuEngineWithLMHead
 
 ROLLOUT = "disco_cpu"

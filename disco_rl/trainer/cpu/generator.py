@@ -22,7 +22,7 @@ from disco_rl.trainer.cpu.batch import Batch, Row
 from disco_rl.trainer.cpu.kv import ATTENTION
 from disco_rl.trainer.cpu.sampling import SamplingParams, derive_seed
 
-FinishReason = Literal["stop", "length"]
+FinishReason = Literal["stop", "length", "abort"]
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Request:
 class Completion:
     """Sampled ids (the end token included), their log-probs, and why it ended.
 
-    "stop": an end token; "length": max_tokens or the window.
+    "stop": an end token; "length": max_tokens or the window; "abort": `BatchGenerator.abort`.
     """
 
     output_ids: list[int]
@@ -96,7 +96,7 @@ class BatchGenerator:
         self._epoch = 0
         self._seen: dict[tuple[int, ...], int] = {}
         self._batch = Batch(model, max_rows=max_rows, kv_bytes=kv_bytes)
-        self._inbox: queue.SimpleQueue[tuple[Row, Future] | Callable[[], None] | None]
+        self._inbox: queue.SimpleQueue[tuple[Row, Future] | Callable[[], None] | _Abort | None]
         self._inbox = queue.SimpleQueue()
         self._waiting: list[tuple[Row, Future]] = []
         self._running: dict[int, Future] = {}
@@ -147,6 +147,12 @@ class BatchGenerator:
         self._put(task)
         return future.result()
 
+    def abort(self) -> None:
+        """End all requests under way with the tokens they have; returns once that is done."""
+        done = threading.Event()
+        self._put(_Abort(done))
+        done.wait()
+
     def release(self) -> None:
         """Free the key-value memory; it grows back when needed."""
         self.exclusively(self._batch.release)
@@ -193,7 +199,7 @@ class BatchGenerator:
             seed=seed & 0xFFFFFFFFFFFFFFFF,
         )
 
-    def _put(self, item: tuple[Row, Future] | Callable[[], None]) -> None:
+    def _put(self, item: tuple[Row, Future] | Callable[[], None] | _Abort) -> None:
         with self._lock:
             if self._closed:
                 raise RuntimeError("the generator is closed")
@@ -226,9 +232,7 @@ class BatchGenerator:
                 self._fail(error)
                 continue
             for row in finished:
-                reason: FinishReason = "stop" if row.stopped else "length"
-                completion = Completion(row.output_ids, row.log_probs, reason)
-                _resolve(self._running.pop(id(row)), completion)
+                _resolve(self._running.pop(id(row)), _completion(row))
 
     def _drain(self, tasks: list[Callable[[], None]]) -> bool:
         """Move the inbox to its places; wait only when there is nothing to do. True: close."""
@@ -240,7 +244,10 @@ class BatchGenerator:
                 return False
             if item is None:
                 return True
-            if callable(item):
+            if isinstance(item, _Abort):
+                self._end_all()
+                item.done.set()
+            elif callable(item):
                 tasks.append(item)
             else:
                 self._waiting.append(item)
@@ -256,12 +263,31 @@ class BatchGenerator:
             self._running[id(row)] = future
         self._batch.join([row for row, _ in joining])
 
+    def _end_all(self) -> None:
+        rows = self._batch.rows
+        self._batch.release()
+        for row in rows:
+            _resolve(self._running.pop(id(row)), _completion(row))
+        waiting, self._waiting = self._waiting, []
+        for row, future in waiting:
+            _resolve(future, _completion(row))
+
     def _fail(self, error: BaseException) -> None:
         futures = [*self._running.values(), *(future for _, future in self._waiting)]
         self._running.clear()
         self._waiting.clear()
         for future in futures:
             _reject(future, error)
+
+
+@dataclass(frozen=True)
+class _Abort:
+    done: threading.Event
+
+
+def _completion(row: Row) -> Completion:
+    reason: FinishReason = "stop" if row.stopped else "length" if row.at_limit else "abort"
+    return Completion(row.output_ids, row.log_probs, reason)
 
 
 def _resolve(future: Future, completion: Completion) -> None:

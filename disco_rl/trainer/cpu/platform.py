@@ -66,7 +66,7 @@ class CpuPlatform(PlatformBase):
     """Training on the CPU, one process a logical GPU of Ray.
 
     Ray's placement groups and verl's resource check only know accelerators, so the resource is
-    called GPU and `ray_kwargs.ray_init.num_gpus` declares as many as there are processes.
+    called GPU, and Ray is told that there are as many as processes (`startup.logical_gpus`).
     """
 
     def __init__(self) -> None:

@@ -5,6 +5,7 @@ It imports torch and transformers but not verl, which would cost its process sev
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import torch
@@ -44,6 +45,9 @@ class RolloutServer:
             model, eos_ids, window=window, max_rows=max_rows, seed=seed
         )
         self._global_steps: int | None = None
+        self._open = asyncio.Event()  # requests wait while it isn't set
+        self._open.set()
+        self._rejects = False
 
     async def ready(self) -> bool:
         return True
@@ -58,20 +62,27 @@ class RolloutServer:
         video_data: Any = None,
         **_: Any,
     ) -> TokenReply:
-        """Sample one completion. Raises ValueError for a request that can't be served."""
+        """Sample one completion. Raises ValueError for a request that can't be served.
+
+        One that `abort_all_requests` stopped comes back as "aborted" with what it has, and verl's
+        client asks for the rest.
+        """
         del request_id
         if image_data or video_data:
             raise ValueError("the CPU rollout server takes text only, got images or video")
+        if self._rejects:
+            return self._reply([], [], "abort")
+        await self._open.wait()
         done = await self._generator.submit(prompt_ids, sampling_params)
+        return self._reply(done.output_ids, done.log_probs, done.finish_reason)
+
+    def _reply(self, ids: list[int], log_probs: list[float], finish: str) -> TokenReply:
         return TokenReply(
             {
-                "token_ids": done.output_ids,
-                "log_probs": done.log_probs,
-                "stop_reason": "completed",
-                "extra_fields": {
-                    "global_steps": self._global_steps,
-                    "finish_reason": done.finish_reason,
-                },
+                "token_ids": ids,
+                "log_probs": log_probs,
+                "stop_reason": "aborted" if finish == "abort" else "completed",
+                "extra_fields": {"global_steps": self._global_steps, "finish_reason": finish},
             }
         )
 
@@ -99,11 +110,14 @@ class RolloutServer:
         return None
 
     async def abort_all_requests(self, reject_request: bool = False) -> None:
-        """Nothing is aborted: `load` waits for what is in flight."""
-        del reject_request
+        """Stop what is under way; later requests wait for `resume_generation`, or are sent away."""
+        self._open.clear()
+        self._rejects = reject_request
+        self._generator.abort()
 
     async def resume_generation(self) -> None:
-        return None
+        self._rejects = False
+        self._open.set()
 
     async def start_profile(self, **_: Any) -> None:
         return None

@@ -33,7 +33,8 @@ def start_server(
 
 
 def start_servers(config: DictConfig) -> list[Any]:
-    """The rollout servers that verl's replicas of this config will ask for.
+    """The rollout servers that verl's replicas of this config will ask for: one a training
+    process, unless these hold no rollout, and one a process that only samples.
 
     Keep the handles until the replicas have theirs: an actor nobody holds is stopped by Ray.
     """
@@ -47,5 +48,23 @@ def start_servers(config: DictConfig) -> list[Any]:
             seed=rollout.seed,
             concurrency=max(1000, rollout.max_num_seqs),
         )
-        for rank in range(config.trainer.n_gpus_per_node * config.trainer.nnodes)
+        for rank in range(replica_count(config))
     ]
+
+
+def replica_count(config: DictConfig) -> int:
+    """verl numbers those of training processes first."""
+    role, trainer = config.actor_rollout_ref, config.trainer
+    trains = trainer.n_gpus_per_node * trainer.nnodes if role.hybrid_engine else 0
+    return int(trains + samples_only(config))
+
+
+def logical_gpus(config: DictConfig) -> int:
+    """What Ray has to count: every process that trains or only samples claims one."""
+    return int(config.trainer.n_gpus_per_node * config.trainer.nnodes + samples_only(config))
+
+
+def samples_only(config: DictConfig) -> int:
+    """Processes that only sample; verl reads the two keys in this mode alone."""
+    rollout = config.actor_rollout_ref.rollout
+    return int(rollout.nnodes * rollout.n_gpus_per_node) if rollout.nnodes else 0

@@ -16,13 +16,20 @@ from disco_rl.trainer.cpu.server import server_name
 
 
 class WeightReceiver(BaseRollout):
-    """Every trainer rank gathers every weight (a collective) and loads its own replica."""
+    """Every trainer rank gathers every weight (a collective) and loads its own replica.
+
+    A replica with a process of its own, `replica_rank`, gets them from a checkpoint engine.
+    """
 
     def __init__(
-        self, config: RolloutConfig, model_config: HFModelConfig, device_mesh: DeviceMesh
+        self,
+        config: RolloutConfig,
+        model_config: HFModelConfig,
+        device_mesh: DeviceMesh | None,
+        replica_rank: int | None = None,
     ) -> None:
         super().__init__(config, model_config, device_mesh)
-        self.replica_rank = torch.distributed.get_rank()
+        self.replica_rank = torch.distributed.get_rank() if replica_rank is None else replica_rank
         self.is_leader_rank = True
         self.last_digest: str | None = None
         self._server: Any = None
@@ -49,7 +56,7 @@ class WeightReceiver(BaseRollout):
         if wire_format != "named_tensors" or kwargs.get("peft_config") is not None:
             raise ValueError(
                 "the CPU rollout takes whole weights only: set "
-                "checkpoint_engine.backend=naive, and lora.merge=true with LoRA"
+                "checkpoint_engine.backend=disco_cpu, and lora.merge=true with LoRA"
             )
         named = {name: tensor.detach() for name, tensor in weights}
         sent = weights_digest(named)
