@@ -35,7 +35,7 @@ async def soak(args: Any) -> None:
     }
     pool = build_pool(settings)
     done: dict[str, list[Done]] = {phase: [] for phase in PHASES}
-    seconds: dict[str, float] = {}
+    began_at: list[float] = []  # each phase, and the end
     asked, wrong, phase, stop = 0, 0, "before", False
 
     async def client() -> None:
@@ -51,9 +51,9 @@ async def soak(args: Any) -> None:
 
     async def go_on(name: str, least: float) -> None:
         nonlocal phase
-        phase, began = name, time.perf_counter()
+        phase = name
+        began_at.append(time.perf_counter())
         await asyncio.sleep(least)
-        seconds[name] = time.perf_counter() - began
 
     async def requests() -> list[int]:
         return list(await asyncio.gather(*(asyncio.to_thread(stub.requests) for stub in stubs)))
@@ -71,6 +71,7 @@ async def soak(args: Any) -> None:
         earlier = await requests()
         await go_on("after", args.seconds)
         stop = True
+        began_at.append(time.perf_counter())
         await asyncio.gather(*clients)
         later = await requests()
     finally:
@@ -80,7 +81,10 @@ async def soak(args: Any) -> None:
         await pool.close()
         for stub in stubs:
             stub.kill()
-    result: dict[str, Any] = {name: _figures(done[name], seconds[name]) for name in PHASES}
+    seconds = [end - begin for begin, end in zip(began_at, began_at[1:], strict=False)]
+    result: dict[str, Any] = {
+        name: _figures(done[name], took) for name, took in zip(PHASES, seconds, strict=True)
+    }
     everything = [each for calls in done.values() for each in calls]
     answered = sum(not output.failures for _, _, output in everything)
     booked = sum(usage.output_tokens for _, usage, _ in everything)
