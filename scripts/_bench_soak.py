@@ -1,6 +1,7 @@
 """`bench_workers.py soak`: three endpoints, one killed and one slowed to a tenth in the middle."""
 
 import asyncio
+import itertools
 import json
 import statistics
 import time
@@ -81,7 +82,7 @@ async def soak(args: Any) -> None:
         await pool.close()
         for stub in stubs:
             stub.kill()
-    seconds = [end - begin for begin, end in zip(began_at, began_at[1:], strict=False)]
+    seconds = [end - begin for begin, end in itertools.pairwise(began_at)]
     result: dict[str, Any] = {
         name: _figures(done[name], took) for name, took in zip(PHASES, seconds, strict=True)
     }
