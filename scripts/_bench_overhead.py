@@ -1,18 +1,22 @@
 """`bench_workers.py overhead`: processor time of a Worker call, beside bare clients."""
 
 import asyncio
+import gc
 import importlib.util
 import json
+import platform
 import resource
-import subprocess
+import statistics
 import sys
+import tempfile
 import time
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import Any
 
 import aiohttp
+from _bench_stubs import Stub
 
+from disco_rl.core.evidence import NarrowOutput
 from disco_rl.core.plan import NarrowAction
 from disco_rl.core.shards import Shard, TextContext
 from disco_rl.core.trajectory import WorkerUsage
@@ -21,7 +25,9 @@ from disco_rl.engine.workers.chat import SCHEMA
 from disco_rl.prompts import load_prompts
 
 CHARS = 16_000  # of a shard of 4,096 tokens
-SENTENCE = "The mill by the river was built for a family of weavers who came from the north. "
+ITEM = "Item {} is a mill by the river, built for weavers who came from the north. "
+ITEMS = CHARS // len(ITEM.format(999))
+OUTPUT_TOKENS = 12  # of a reply of _stub_server.py
 FORMAT = {
     "type": "json_schema",
     "json_schema": {"name": "reply", "strict": True, "schema": dict(SCHEMA)},
@@ -29,7 +35,9 @@ FORMAT = {
 
 
 def context(shards: int) -> TextContext:
-    parts = [(f"Part {i}. " + SENTENCE * 300)[:CHARS] for i in range(shards)]
+    """Shards of different texts in which every item stands once."""
+    body = "".join(ITEM.format(n) for n in range(ITEMS))
+    parts = [f"Part {i}. {body}".ljust(CHARS)[:CHARS] for i in range(shards)]
     return TextContext(
         "bench",
         "".join(parts),
@@ -37,120 +45,171 @@ def context(shards: int) -> TextContext:
     )
 
 
-def bodies(document: TextContext, calls: int) -> list[dict[str, Any]]:
-    prompts, n = load_prompts("full"), len(document.shards)
-    return [
-        {
-            "model": "stub",
-            "messages": [
-                {
-                    "role": "user",
-                    "content": prompts.render(
-                        "worker", shard=document.read(i % n), instruction=f"Find number {i}."
-                    ),
-                }
-            ],
-            "max_tokens": 512,
-            "temperature": 0.0,
-            "response_format": FORMAT,
-        }
-        for i in range(calls)
-    ]
+def instruction(number: int) -> str:
+    """What the stub quotes: it stands in every shard, so the span check finds it."""
+    return f"Item {number} is a mill"
 
 
-async def ours(url: str, document: TextContext, calls: int, connections: int) -> None:
-    """The whole path: queue, HTTP, schema, span check, memo in memory and on no disk, ledger."""
-    settings = {"kind": "chat", "url": url, "model": "stub", "slots": connections, "cache_mb": 0}
-    pool, usage, n = build_pool(settings | {"max_concurrency": 10**6}), WorkerUsage(), 0
-    n = calls // len(document.shards)
-    await asyncio.gather(
-        *(pool.run(NarrowAction(f"n{i}", f"Find number {i}."), document, usage) for i in range(n))
-    )
+def check(outputs: list[NarrowOutput], usage: WorkerUsage, calls: int) -> None:
+    """Raises `RuntimeError` unless every call was made, answered, checked and booked once."""
+    found = sum(len(output.findings) + output.n_cut for output in outputs)
+    placed = all(finding.span for output in outputs for finding in output.findings)
+    booked = usage.output_tokens == OUTPUT_TOKENS * calls
+    if usage.failures or usage.memo_hits or usage.calls != calls or found != calls:
+        raise RuntimeError(f"not all calls were made and answered: {found} finds, {usage}")
+    if not (placed and booked):
+        raise RuntimeError(f"a quote has no span, or the ledger is wrong: {usage}")
+
+
+async def scan(pool: Any, document: TextContext, calls: int, usage: WorkerUsage) -> None:
+    shards = len(document.shards)
+    if calls % shards or calls > shards * ITEMS:
+        raise ValueError(f"calls must be a multiple of {shards} and at most {shards * ITEMS}")
+    actions = [NarrowAction(f"n{i}", instruction(i)) for i in range(calls // shards)]
+    outputs = await asyncio.gather(*(pool.run(action, document, usage) for action in actions))
+    check(outputs, usage, calls)
+
+
+async def ours(
+    url: str, document: TextContext, calls: int, connections: int, disk: str | None = None
+) -> None:
+    """The whole path: queue, HTTP, schema, span check, memo, ledger; `disk` adds its cache."""
+    settings = {"kind": "chat", "url": url, "model": "stub", "slots": connections}
+    settings |= {"cache_dir": disk} if disk else {"cache_mb": 0}
+    pool = build_pool(settings | {"max_concurrency": 10**6})
+    await scan(pool, document, calls, WorkerUsage())
     await pool.close()
-    if usage.failures or usage.calls != n * len(document.shards) or usage.memo_hits:
-        raise RuntimeError(f"not all calls were made and answered: {usage}")
+
+
+async def ours_on_disk(url: str, document: TextContext, calls: int, connections: int) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        await ours(url, document, calls, connections, folder)
+
+
+def body(document: TextContext, number: int) -> dict[str, Any]:
+    shards = len(document.shards)
+    content = load_prompts("full").render(
+        "worker", shard=document.read(number % shards), instruction=instruction(number // shards)
+    )
+    return {
+        "model": "stub",
+        "messages": [{"role": "user", "content": content}],
+        "max_tokens": 512,
+        "temperature": 0.0,
+        "response_format": FORMAT,
+    }
 
 
 async def bare_aiohttp(url: str, document: TextContext, calls: int, connections: int) -> None:
     slots = asyncio.Semaphore(connections)
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=connections)) as session:
 
-        async def ask(body: dict[str, Any]) -> None:
-            async with slots, session.post(f"{url}/chat/completions", json=body) as reply:
-                json.loads((await reply.json())["choices"][0]["message"]["content"])
+        async def ask(number: int) -> None:
+            async with slots:
+                given = body(document, number)
+                async with session.post(f"{url}/chat/completions", json=given) as reply:
+                    json.loads((await reply.json())["choices"][0]["message"]["content"])
 
-        await asyncio.gather(*(ask(body) for body in bodies(document, calls)))
+        await asyncio.gather(*(ask(number) for number in range(calls)))
 
 
 async def bare_openai(url: str, document: TextContext, calls: int, connections: int) -> None:
     import openai
 
     slots = asyncio.Semaphore(connections)
-    async with openai.AsyncOpenAI(base_url=url, api_key="none") as client:
+    settings: Any = {"api_key": "none", "max_retries": 0, "timeout": 3600.0}  # on a busy machine
+    async with openai.AsyncOpenAI(base_url=url, **settings) as client:
 
-        async def ask(body: dict[str, Any]) -> None:
+        async def ask(number: int) -> None:
             async with slots:
-                reply = await client.chat.completions.create(**body)
+                reply: Any = await client.chat.completions.create(**body(document, number))
                 json.loads(reply.choices[0].message.content)
 
-        await asyncio.gather(*(ask(body) for body in bodies(document, calls)))
+        await asyncio.gather(*(ask(number) for number in range(calls)))
 
 
 Client = Callable[[str, TextContext, int, int], Awaitable[None]]
 
 
 def overhead(args: Any) -> None:
-    """Prints calls a second of this process's own processor time: the server runs in another."""
-    script = str(Path(__file__).with_name("_stub_server.py"))
-    server = subprocess.Popen([sys.executable, script, "0"], stdout=subprocess.PIPE, text=True)
-    assert server.stdout is not None
-    url, document = server.stdout.readline().strip(), context(args.shards)
-    clients: dict[str, Client] = {"ours": ours, "aiohttp": bare_aiohttp}
+    """Prints calls a second of this process's own processor time: the server runs in another.
+
+    The arms take turns, each round beginning with another one, so that a busy machine is busy for
+    all; ratios are medians of the rounds' own. A first, short round isn't counted: imports.
+    """
+    clients: dict[str, Client] = {
+        "ours": ours,
+        "ours_disk_cache": ours_on_disk,
+        "aiohttp": bare_aiohttp,
+    }
+    versions = {"python": platform.python_version(), "aiohttp": aiohttp.__version__}
     if importlib.util.find_spec("openai"):
-        clients["openai"] = bare_openai
+        import openai
+
+        clients["openai"], versions["openai"] = bare_openai, openai.__version__
     rates: dict[str, list[float]] = {name: [] for name in clients}
+    stub, document = Stub(), context(args.shards)
+    short = args.shards * max(1, args.calls // args.shards // 4)  # a quarter, for the slow one
     try:
-        for _ in range(args.rounds):  # in turn, so that a busy machine is busy for all
-            for name, client in clients.items():
-                calls = args.calls // 4 if name == "openai" else args.calls
+        for turn in range(args.rounds + 1):
+            names = list(clients)
+            for name in names[turn % len(names) :] + names[: turn % len(names)]:
+                calls = short if name == "openai" or not turn else args.calls
+                gc.collect()
                 began = time.process_time()
-                asyncio.run(client(url, document, calls, args.connections))
-                rates[name].append(calls / (time.process_time() - began))
+                asyncio.run(clients[name](stub.url, document, calls, args.connections))
+                if turn:
+                    rates[name].append(calls / (time.process_time() - began))
     finally:
-        server.kill()
-        server.wait()
-    best = {name: round(max(values)) for name, values in rates.items()}
-    result: dict[str, Any] = {"calls_per_cpu_second": best, "rounds": args.rounds}
-    for other in ("aiohttp", "openai"):
-        if other in best:
-            result[f"ours_over_{other}"] = round(best["ours"] / best[other], 2)
-    if "openai" not in best:
-        result["openai"] = "not installed: pip install openai"
+        stub.kill()
+    result: dict[str, Any] = {
+        "calls_per_cpu_second": {n: round(statistics.median(r)) for n, r in rates.items()},
+        "calls": {name: short if name == "openai" else args.calls for name in clients},
+        "connections": args.connections,
+        "versions": versions,
+    }
+    for mine in ("ours", "ours_disk_cache"):
+        for other in ("aiohttp", "openai"):
+            if other in rates:
+                ratios = [a / b for a, b in zip(rates[mine], rates[other], strict=True)]
+                result[f"{mine}_over_{other}"] = round(statistics.median(ratios), 2)
+    result["rounds"] = {name: [round(rate) for rate in each] for name, each in rates.items()}
+    if "openai" not in clients:
+        result["openai"] = 'not installed: pip install "disco-rl[recipes]"'
     print(json.dumps(result, indent=2))
 
 
 def queued(args: Any) -> None:
-    """Prints the memory that so many waiting calls take, the server answering none of them."""
-    document = context(args.shards)
+    """Prints the memory that so many waiting calls take, and the most until all are answered."""
+    calls, least = args.queued, max(args.shards, -(-args.queued // ITEMS))
+    document = context(next(n for n in range(least, calls + 1) if calls % n == 0))
+    stub = Stub()
 
-    async def wait() -> None:
-        settings = {"kind": "chat", "url": "http://127.0.0.1:9/v1", "model": "stub", "cache_mb": 0}
-        pool = build_pool(settings | {"max_concurrency": 10**6, "eject_after": 1, "probe_s": 600})
-        before, n = _resident(), args.queued // len(document.shards)
-        usage = WorkerUsage()
-        work = asyncio.gather(
-            *(pool.run(NarrowAction(f"n{i}", f"Find {i}."), document, usage) for i in range(n))
-        )
-        while usage.calls < n * len(document.shards):
-            await asyncio.sleep(0.1)
-        mb = (_resident() - before) / 2**20
-        print(json.dumps({"queued_calls": usage.calls, "mb": round(mb)}))
-        work.cancel()
-        await asyncio.gather(work, return_exceptions=True)
+    async def run() -> dict[str, int]:
+        settings = {"kind": "chat", "url": stub.url, "model": "stub", "cache_mb": 0}
+        settings |= {"slots": args.connections, "deadline_s": 3600.0}
+        pool, usage = build_pool(settings | {"max_concurrency": 10**6}), WorkerUsage()
+        before = _peak()
+        work = asyncio.ensure_future(scan(pool, document, calls, usage))
+        while usage.calls < calls and not work.done():
+            await asyncio.sleep(0.01)
+        waiting, queue = calls - await asyncio.to_thread(stub.replies), _peak() - before
+        await work
         await pool.close()
+        return {
+            "calls": calls,
+            "waiting": waiting,
+            "queue_mb": queue >> 20,
+            "peak_mb": _peak() >> 20,
+        }
 
-    asyncio.run(wait())
+    try:
+        print(json.dumps(asyncio.run(run()), indent=2))
+    finally:
+        stub.kill()
 
 
-def _resident() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+def _peak() -> int:
+    """Most bytes that this process has had in memory so far."""
+    size = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return size if sys.platform == "darwin" else size * 1024

@@ -1,50 +1,23 @@
 """`bench_workers.py soak`: three endpoints, one killed and one slowed to a tenth in the middle."""
 
 import asyncio
+import itertools
 import json
-import re
 import statistics
-import subprocess
-import sys
 import time
-import urllib.request
-from pathlib import Path
 from typing import Any
 
-from _bench_overhead import context
+from _bench_overhead import OUTPUT_TOKENS, context
+from _bench_stubs import Stub
 
+from disco_rl.core.evidence import NarrowOutput
+from disco_rl.core.plan import NarrowAction
 from disco_rl.core.trajectory import WorkerUsage
-from disco_rl.engine.protocols import ModelError, Scan
-from disco_rl.engine.workers import build_worker
+from disco_rl.engine.workers import build_pool
 
-PHASES = ("before", "during", "after")
-
-
-class Stub:
-    """_stub_server.py in a process of its own."""
-
-    def __init__(self, port: int = 0, delay: float = 0.0):
-        script = str(Path(__file__).with_name("_stub_server.py"))
-        command = [sys.executable, script, str(port), str(delay)]
-        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        assert self._process.stdout is not None
-        self.url = self._process.stdout.readline().strip()
-        self.port = int(re.findall(r":(\d+)/", self.url)[0])
-
-    def slow(self, delay: float) -> None:
-        address = self.url.removesuffix("/v1") + "/control"
-        body = json.dumps({"delay": delay}).encode()
-        request = urllib.request.Request(address, body, {"Content-Type": "application/json"})
-        urllib.request.urlopen(request, timeout=30).close()
-
-    def requests(self) -> int:
-        address = self.url.removesuffix("/v1") + "/counts"
-        with urllib.request.urlopen(address, timeout=30) as reply:
-            return int(json.load(reply)["requests"])
-
-    def kill(self) -> None:
-        self._process.kill()
-        self._process.wait()
+PHASES = ("before", "during", "returning", "after")
+Done = tuple[float, WorkerUsage, NarrowOutput]  # seconds, ledger and result of one call
+RETURN_S = 8.0  # longer than the longest pause between probes
 
 
 async def soak(args: Any) -> None:
@@ -59,67 +32,91 @@ async def soak(args: Any) -> None:
         "slots": args.slots,
         "hedge_s": args.delay * 4,
         "attempt_s": args.delay * 40,
-        "probe_s": 0.5,
+        "probe_s": RETURN_S / 16,
     }
-    worker: Any = build_worker(settings)
-    done: dict[str, list[tuple[float, Scan]]] = {phase: [] for phase in PHASES}
-    requests = lost = 0  # requests: as the stubs count them
-    asked, phase, stop, wrong = 0, "before", False, 0
+    pool = build_pool(settings)
+    done: dict[str, list[Done]] = {phase: [] for phase in PHASES}
+    began_at: list[float] = []  # each phase, and the end
+    asked, wrong, phase, stop = 0, 0, "before", False
 
     async def client() -> None:
-        nonlocal asked, wrong, lost
+        nonlocal asked, wrong
         while not stop:
             number, asked = asked, asked + 1
-            began = time.perf_counter()
-            try:
-                scan = await worker.scan(f"Find {number}.", document, number % args.shards)
-            except ModelError:
-                lost += 1
-                continue
-            done[phase].append((time.perf_counter() - began, scan))
-            wrong += [quote.text for quote in scan.quotes] != [f"Find {number}."]
+            usage, text, began = WorkerUsage(), f"Find number {number}.", time.perf_counter()
+            action = NarrowAction(f"n{number}", text, (number % args.shards,))
+            output = await pool.run(action, document, usage)
+            done[phase].append((time.perf_counter() - began, usage, output))
+            if not output.failures:
+                wrong += [finding.quote for finding in output.findings] != [text]
+
+    async def go_on(name: str, least: float) -> None:
+        nonlocal phase
+        phase = name
+        began_at.append(time.perf_counter())
+        await asyncio.sleep(least)
+
+    async def requests() -> list[int]:
+        return list(await asyncio.gather(*(asyncio.to_thread(stub.requests) for stub in stubs)))
 
     clients = [asyncio.ensure_future(client()) for _ in range(args.clients)]
     try:
-        await asyncio.sleep(args.seconds)
-        phase = "during"
-        requests += stubs[0].requests()  # its count dies with it
+        await go_on("before", args.seconds)
+        dead = await asyncio.to_thread(stubs[0].requests)  # its count dies with it
         stubs[0].kill()
-        stubs[1].slow(args.delay * 10)
-        await asyncio.sleep(args.seconds)
-        stubs[0] = Stub(stubs[0].port, args.delay)
-        stubs[1].slow(args.delay)
-        await asyncio.sleep(5.0)  # to return into service
-        phase = "after"
-        await asyncio.sleep(args.seconds)
+        await asyncio.to_thread(stubs[1].slow, args.delay * 10)
+        await go_on("during", args.seconds)
+        stubs[0] = await asyncio.to_thread(Stub, stubs[0].port, args.delay)
+        await asyncio.to_thread(stubs[1].slow, args.delay)
+        await go_on("returning", RETURN_S)
+        earlier = await requests()
+        await go_on("after", args.seconds)
         stop = True
+        began_at.append(time.perf_counter())
         await asyncio.gather(*clients)
-        requests += sum(stub.requests() for stub in stubs)
+        later = await requests()
     finally:
         for task in clients:
             task.cancel()
-        await worker.close()
+        await asyncio.gather(*clients, return_exceptions=True)
+        await pool.close()
         for stub in stubs:
             stub.kill()
-    seconds = {"before": args.seconds, "during": args.seconds + 5.0, "after": args.seconds}
-    result = {name: _figures(done[name], seconds[name]) for name in PHASES}
-    # A lost call's retries aren't known: where calls were lost this is an upper bound.
-    again = sum(result[name]["retries"] + result[name]["hedges"] for name in PHASES)
-    doubled = max(0, requests - asked - int(again))
-    print(json.dumps({**result, "lost": lost, "doubled": doubled, "wrong": wrong}, indent=2))
+    seconds = [end - begin for begin, end in itertools.pairwise(began_at)]
+    result: dict[str, Any] = {
+        name: _figures(done[name], took) for name, took in zip(PHASES, seconds, strict=True)
+    }
+    everything = [each for calls in done.values() for each in calls]
+    answered = sum(not output.failures for _, _, output in everything)
+    booked = sum(usage.output_tokens for _, usage, _ in everything)
+    tries = asked + sum(usage.retries + usage.hedges for _, usage, _ in everything)
+    result |= {
+        "during_over_before": round(
+            result["during"]["calls_per_s"] / result["before"]["calls_per_s"], 2
+        ),
+        "after_over_before": round(
+            result["after"]["calls_per_s"] / result["before"]["calls_per_s"], 2
+        ),
+        "served_after": [b - a for a, b in zip(earlier, later, strict=True)],
+        "asked": asked,
+        "lost": asked - answered,
+        # Of each reply 12 tokens are booked: more are a reply counted twice.
+        "doubled": booked // OUTPUT_TOKENS - answered,
+        "wrong": wrong,
+        # Requests beyond a call's first, its retries and its hedges. What the killed server took
+        # after it was counted is missing.
+        "unexplained_requests": max(0, dead + sum(later) - tries),
+    }
+    print(json.dumps(result, indent=2))
 
 
-def _figures(calls: list[tuple[float, Scan]], seconds: float) -> dict[str, float]:
-    took = sorted(second for second, _ in calls)
-    usage = WorkerUsage()
-    for _, scan in calls:
-        usage.retries += scan.retries
-        usage.hedges += scan.hedges
+def _figures(calls: list[Done], seconds: float) -> dict[str, float]:
+    took = sorted(second for second, _, _ in calls)
     return {
         "calls": len(took),
         "calls_per_s": round(len(took) / seconds, 1),
         "median_ms": round(statistics.median(took) * 1000, 1),
         "p99_ms": round(took[int(len(took) * 0.99)] * 1000, 1),
-        "retries": usage.retries,
-        "hedges": usage.hedges,
+        "retries": sum(usage.retries for _, usage, _ in calls),
+        "hedges": sum(usage.hedges for _, usage, _ in calls),
     }

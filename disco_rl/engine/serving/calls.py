@@ -22,18 +22,25 @@ class Text(Generic[R]):
 
 
 class Calls(Generic[Q, R]):
-    """Identical calls are made once: under way, remembered (`size` replies), or on disk."""
+    """Identical calls are made once: under way in this process or in another that has the same
+    `disk`, remembered (`size` replies), or on disk."""
 
     def __init__(
-        self, router: Router[Q, R], text: Text[R], size: int, disk: DiskCache | None = None
+        self,
+        router: Router[Q, R],
+        text: Text[R],
+        size: int,
+        disk: DiskCache | None = None,
+        patience_s: float = 300.0,
     ):
-        """`size` 0: every call is made."""
+        """`size` 0: every call is made. One that another process makes is waited for so long."""
         self.router = router
         self._text = text
         self._size = size
         self._memory: Lru[str] = Lru(size)
         self._disk = disk
-        self._flights: Flights[tuple[R, Receipt]] = Flights()
+        self._patience_s = patience_s
+        self._flights: Flights[tuple[R, Receipt | None]] = Flights()
 
     async def ask(self, key: str, shard: str, tokens: int, request: Q) -> tuple[R, Receipt | None]:
         """The reply to the call of that key, and what it took: None where it cost nothing.
@@ -43,30 +50,34 @@ class Calls(Generic[Q, R]):
         """
         if not self._size:
             return await self.router.ask(shard, tokens, request)
-        known = self._recall(key)
+        known = self._memory.get(key)
         if known is not None:
             return self._text.load(known), None
         (reply, receipt), billed = await self._flights.join(
-            key, lambda: self.router.ask(shard, tokens, request)
+            key, lambda: self._answer(key, shard, tokens, request)
         )
-        if not billed:
-            return reply, None
-        text = self._text.dump(reply)
-        if text is not None:
-            self._memory.put(key, text)
-            if self._disk:
-                self._disk.put(key, text)
-        return reply, receipt
+        return reply, receipt if billed else None
 
     async def close(self) -> None:
         await self.router.close()
         if self._disk:
             self._disk.close()
 
-    def _recall(self, key: str) -> str | None:
-        known = self._memory.get(key)
-        if known is None and self._disk:
-            known = self._disk.get(key)
-            if known is not None:
-                self._memory.put(key, known)
-        return known
+    async def _answer(
+        self, key: str, shard: str, tokens: int, request: Q
+    ) -> tuple[R, Receipt | None]:
+        """From disk, where another process may be about to put it, else by a call."""
+        known = await self._disk.claim(key, self._patience_s) if self._disk else None
+        if known is not None:
+            self._memory.put(key, known)
+            return self._text.load(known), None
+        text = None
+        try:
+            reply, receipt = await self.router.ask(shard, tokens, request)
+            text = self._text.dump(reply)
+        finally:
+            if self._disk:
+                self._disk.settle(key, text)
+        if text is not None:
+            self._memory.put(key, text)
+        return reply, receipt

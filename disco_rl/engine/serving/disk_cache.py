@@ -1,14 +1,19 @@
 """Replies by key in one SQLite file, shared by all processes of a machine."""
 
+import asyncio
 import contextlib
 import logging
 import sqlite3
 import threading
+import time
 from pathlib import Path
+
+from disco_rl.engine.serving.leases import Leases
 
 _LOG = logging.getLogger(__name__)
 _FLUSH_S = 0.5
 _BATCH = 256  # writes that are flushed at once
+_LOOK_S, _MOST_LOOK_S = 0.05, 1.0  # between looks at what another process is about to write
 
 
 class DiskCache:
@@ -16,8 +21,9 @@ class DiskCache:
 
     Reads are done by the caller's thread (tens of microseconds), writes in batches by a thread of
     its own, so that no caller waits for another process. Write-ahead logging lets any number of
-    processes read while one writes. A disk that refuses costs time, not results: it is logged
-    once, and the cache is empty from then on.
+    processes read while one writes. `claim` and `settle` let one process make a call for all. A
+    disk that refuses costs time, not results: it is logged once, and the cache is empty from then
+    on.
     """
 
     def __init__(self, path: Path, max_bytes: int, *, setting: str = "worker.cache_dir"):
@@ -30,8 +36,10 @@ class DiskCache:
         self._closed = False
         self._reader: sqlite3.Connection | None = None
         self._writer: threading.Thread | None = None
+        self._leases: Leases | None = None
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
+            self._leases = Leases(path.with_suffix(".leases"))
             self._reader = self._open()
             self._writer = threading.Thread(target=self._write, name="disk-cache", daemon=True)
             self._writer.start()
@@ -49,6 +57,30 @@ class DiskCache:
             self._give_up(error)
             return None
         return None if row is None else str(row[0])
+
+    async def claim(self, key: str, patience_s: float) -> str | None:
+        """The text of `key`; None where this process is to make it, and then to `settle`.
+
+        While another process makes it, this one waits, at most `patience_s`.
+        """
+        pause, end = _LOOK_S, time.monotonic() + patience_s
+        while self._leases is not None:
+            mine = self._leases.take(key)
+            known = self.get(key)  # looked for once it's taken: another may just have written it
+            if known is not None and mine and key not in self._pending:
+                self._leases.give(key)
+            if known is not None or mine or time.monotonic() > end:
+                return known
+            await asyncio.sleep(pause)
+            pause = min(pause * 1.5, _MOST_LOOK_S)
+        return None
+
+    def settle(self, key: str, text: str | None) -> None:
+        """Keeps what `claim` left to this process, or None: whoever asks next makes it."""
+        if text is not None and self._reader is not None:
+            self.put(key, text)  # others go on once it's written
+        elif self._leases is not None:
+            self._leases.give(key)
 
     def put(self, key: str, text: str) -> None:
         if self._reader is None:
@@ -68,6 +100,8 @@ class DiskCache:
         if self._reader is not None:
             self._reader.close()
             self._reader = None
+        if self._leases is not None:
+            self._leases.close()
 
     def _open(self) -> sqlite3.Connection:
         connection = sqlite3.connect(self._path, timeout=30.0, check_same_thread=False)
@@ -114,8 +148,13 @@ class DiskCache:
             for key, text in batch:
                 if self._pending.get(key) is text:
                     del self._pending[key]
+                if self._leases is not None:
+                    self._leases.give(key)
 
     def _give_up(self, error: Exception) -> None:
         _LOG.warning("no disk cache at %s (%s); set %s", self._path, error, self._setting)
         self._reader = None
         self._pending = {}
+        if self._leases is not None:
+            self._leases.close()
+            self._leases = None

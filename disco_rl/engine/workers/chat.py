@@ -116,7 +116,7 @@ class ChatWorker:
             lambda reply: reply.text if self._usable(reply) else None,
             lambda text: ChatReply(text, "stop", Usage()),
         )
-        self._calls = Calls(self.router, whole, config.memo, disk)
+        self._calls = Calls(self.router, whole, config.memo, disk, config.deadline_s)
         # What a reply depends on, beside the shard and the instruction.
         shape = [self._prompts.texts["worker"], SCHEMA, dict(config.sampling), config.max_tokens]
         self._key = digest(config.model, json.dumps(shape, sort_keys=True))

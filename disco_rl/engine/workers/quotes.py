@@ -17,8 +17,10 @@ def locate(quote: str, text: str) -> tuple[int, int] | None:
     start = text.find(quote)
     if start >= 0:
         return start, start + len(quote)
-    wanted = " ".join(quote.split())
-    if wanted not in " ".join(text.split()):  # quick, and what an invented quote comes to
+    words = quote.split()
+    # An invented quote is refused quickly: by its longest word, then by all of them together.
+    wanted = " ".join(words)
+    if max(words, key=len) not in text or wanted not in " ".join(text.split()):
         return None
     squeezed: list[str] = []  # the text with single blanks,
     places: list[int] = []  # and where each of its characters stands
