@@ -29,8 +29,8 @@ class _Resuming(DiscoSteps):
     """A resumed run takes up the prompts under way, which verl keeps in its checkpoint."""
 
     def _reissue_inflight_prompts(self, partition_id: str = "train") -> int:
-        manager = self.agent_loop_manager
-        self.agent_loop_manager = _TrainPrompts(manager)
+        manager: Any = self.agent_loop_manager
+        self.agent_loop_manager: Any = _TrainPrompts(manager)
         try:
             return super()._reissue_inflight_prompts(partition_id)
         finally:
