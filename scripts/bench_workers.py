@@ -56,7 +56,8 @@ def main() -> None:
         from _bench_real import predicted, real
 
         result = asyncio.run(real(args))
-        result["replay_computed_tokens"] = predicted(result)
+        for arm in args.arms:  # on a loop of its own
+            result[arm]["replay_computed_tokens"] = predicted(result, arm)
         print(json.dumps(result, indent=2))
     elif args.command == "replay":
         from _bench_replay import replay
