@@ -117,7 +117,8 @@ async def bare_openai(url: str, document: TextContext, calls: int, connections: 
     import openai
 
     slots = asyncio.Semaphore(connections)
-    async with openai.AsyncOpenAI(base_url=url, api_key="none", max_retries=0) as client:
+    settings: Any = {"api_key": "none", "max_retries": 0, "timeout": 3600.0}  # on a busy machine
+    async with openai.AsyncOpenAI(base_url=url, **settings) as client:
 
         async def ask(number: int) -> None:
             async with slots:
