@@ -194,19 +194,27 @@ def arms(config: Any) -> list[Arm]:
     ]
 
 
-def replay(config_file: str, overrides: list[str], chosen: list[str]) -> None:
-    """Prints one JSON object a line: the bound, then each arm beside it."""
+def replay(config_file: str, overrides: list[str], chosen: list[str]) -> dict[str, Any]:
+    """The bound, and each arm beside it; printed as they come, one JSON object a line."""
     config = OmegaConf.merge(OmegaConf.load(config_file), OmegaConf.from_dotlist(overrides))
     questions = workload(config)
     least = bound(config, questions)
-    print(json.dumps({"questions": len(questions), **least}), flush=True)
+    result: dict[str, Any] = {
+        "overrides": " ".join(overrides),
+        "questions": len(questions),
+        **least,
+    }
+    print(json.dumps(result), flush=True)
+    result["arms"] = []
     gc.disable()  # millions of objects live at once, and little of them is in cycles
     for arm in arms(config):
         if chosen and arm.name not in chosen:
             continue
         gc.collect()
         began = time.process_time()
-        result = run(step(config, questions, arm))
-        over = round(result["step_s"] / least["bound_s"], 2)
+        figures = run(step(config, questions, arm))
+        over = round(figures["step_s"] / least["bound_s"], 2)
         cpu = round(time.process_time() - began, 1)
-        print(json.dumps({"arm": arm.name, **result, "over_bound": over, "cpu_s": cpu}), flush=True)
+        result["arms"].append({"arm": arm.name, **figures, "over_bound": over, "cpu_s": cpu})
+        print(json.dumps(result["arms"][-1]), flush=True)
+    return result
