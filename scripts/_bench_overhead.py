@@ -131,8 +131,8 @@ async def bare_openai(url: str, document: TextContext, calls: int, connections: 
 Client = Callable[[str, TextContext, int, int], Awaitable[None]]
 
 
-def overhead(args: Any) -> None:
-    """Prints calls a second of this process's own processor time: the server runs in another.
+def overhead(args: Any) -> dict[str, Any]:
+    """Calls a second of this process's own processor time: the server runs in another.
 
     The arms take turns, each round beginning with another one, so that a busy machine is busy for
     all; ratios are medians of the rounds' own. A first, short round isn't counted: imports.
@@ -176,11 +176,11 @@ def overhead(args: Any) -> None:
     result["rounds"] = {name: [round(rate) for rate in each] for name, each in rates.items()}
     if "openai" not in clients:
         result["openai"] = 'not installed: pip install "disco-rl[recipes]"'
-    print(json.dumps(result, indent=2))
+    return result
 
 
-def queued(args: Any) -> None:
-    """Prints the memory that so many waiting calls take, and the most until all are answered."""
+def queued(args: Any) -> dict[str, Any]:
+    """The memory that so many waiting calls take, and the most until all are answered."""
     calls, least = args.queued, max(args.shards, -(-args.queued // ITEMS))
     document = context(next(n for n in range(least, calls + 1) if calls % n == 0))
     stub = Stub()
@@ -204,7 +204,7 @@ def queued(args: Any) -> None:
         }
 
     try:
-        print(json.dumps(asyncio.run(run()), indent=2))
+        return asyncio.run(run())
     finally:
         stub.kill()
 

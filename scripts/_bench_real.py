@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-from _bench_replay import Arm, Question, Stage, step
+from _bench_replay import Question, Stage, arms, step
 from _virtual_time import run
 from omegaconf import OmegaConf
 
@@ -128,18 +128,35 @@ async def _ours(pool: LlamaPool, context: TextContext, args: Any) -> WorkerUsage
     return usage
 
 
-async def _shape(pool: LlamaPool, context: TextContext, args: Any) -> dict[str, Any]:
-    """Tokens that all calls on a shard begin with, and the mean of those that follow."""
+def _prompt(arm: str, instruction: str, text: str) -> str:
+    """Ours, or the very words of ours with the instruction first."""
     prompts = load_prompts("brief")
+    if arm == "ours":
+        return prompts.render("worker", shard=text, instruction=instruction)
+    head, tail = prompts.render("worker", shard="\0", instruction=instruction).split("\0")
+    return f"{tail.strip()}\n\n{head}{text}"
+
+
+async def _shape(arm: str, pool: LlamaPool, context: TextContext, args: Any) -> dict[str, Any]:
+    """Tokens that all calls on a shard begin with, those that all calls begin with, and the mean
+    of those that are a call's own."""
     texts = [t for each in instructions(args.trajectories, args.instructions) for t in each]
-    prefixes, own = [], []
-    for shard in range(len(context.shards)):
-        fields = {"shard": context.read(shard)}
-        made = [await pool.prompt(prompts.render("worker", instruction=t, **fields)) for t in texts]
-        same = itertools.takewhile(lambda column: len(set(column)) == 1, zip(*made, strict=False))
-        prefixes.append(sum(1 for _ in same))
-        own += [len(prompt) - prefixes[-1] for prompt in made]
-    return {"prefix_tokens": prefixes, "own_tokens": round(sum(own) / len(own), 2)}
+    made = [
+        [await pool.prompt(_prompt(arm, text, context.read(shard))) for text in texts]
+        for shard in range(len(context.shards))
+    ]
+    prefixes = [_same(prompts) for prompts in made]
+    own = [len(p) - same for prompts, same in zip(made, prefixes, strict=True) for p in prompts]
+    return {
+        "head_tokens": _same([prompt for prompts in made for prompt in prompts]),
+        "prefix_tokens": prefixes,
+        "own_tokens": round(sum(own) / len(own), 2),
+    }
+
+
+def _same(prompts: list[list[int]]) -> int:
+    columns = zip(*prompts, strict=False)
+    return sum(1 for _ in itertools.takewhile(lambda column: len(set(column)) == 1, columns))
 
 
 async def _naive(pool: LlamaPool, context: TextContext, args: Any) -> None:
@@ -148,12 +165,9 @@ async def _naive(pool: LlamaPool, context: TextContext, args: Any) -> None:
     clients = [
         ChatClient(Endpoint(url, "bench", attempt_s=600.0, deadline_s=3600.0)) for url in pool.urls
     ]
-    prompts = load_prompts("brief")
 
     async def ask(number: int, instruction: str, shard: int) -> None:
-        # The very words of our prompt, so that only their order differs.
-        head, tail = prompts.render("worker", shard="\0", instruction=instruction).split("\0")
-        content = f"{tail.strip()}\n\n{head}{context.read(shard)}"
+        content = _prompt("naive", instruction, context.read(shard))
         async with slots:
             await clients[number % len(clients)].complete(
                 [{"role": "user", "content": content}],
@@ -187,11 +201,12 @@ async def real(args: Any) -> dict[str, Any]:
             context = await _context(pool, args.shards, args.size)
             distinct = sum(shard.n_tokens for shard in context.shards)
             result |= {"shards": len(context.shards), "shard_tokens": distinct}
-            result |= await _shape(pool, context, args)
+            shape = await _shape(arm, pool, context, args)
             before, began = await pool.computed(), time.perf_counter()
             usage = await (_ours if arm == "ours" else _naive)(pool, context, args)
             computed = await pool.computed() - before
             result[arm] = {
+                **shape,
                 "computed_tokens": computed,
                 "reads": round(computed / distinct, 3),
                 "seconds": round(time.perf_counter() - began, 1),
@@ -202,14 +217,18 @@ async def real(args: Any) -> dict[str, Any]:
     return result
 
 
-def predicted(result: dict[str, Any]) -> int:
-    """What the replay's simulated servers compute for the same calls under the same pool."""
+def predicted(result: dict[str, Any], arm: str) -> int:
+    """What the replay's simulated servers compute for the same calls."""
+    shape = result[arm]
     trajectories = tuple(
         (Stage(0.0, 0.0, tuple(texts)),)
         for texts in instructions(result["trajectories"], result["instructions"])
     )
-    question = Question("q", tuple(result["prefix_tokens"]), trajectories)
+    question = Question("q", tuple(shape["prefix_tokens"]), trajectories)
     config = OmegaConf.load(REPLAY)
     # Its cache holds everything, as llama.cpp's does at this size.
-    config.merge_with({"own_tokens": result["own_tokens"], "endpoints": 1, "kv_share": 9.0})
-    return round(run(step(config, [question], Arm("ours")))["computed_tokens"])
+    settings = {"endpoints": result["replicas"], "slots": 1, "kv_share": 9.0}
+    config.merge_with(settings | {k: shape[k] for k in ("head_tokens", "own_tokens")})
+    name = {"ours": "+ memo"}.get(arm, arm)
+    (chosen,) = (each for each in arms(config) if each.name == name)
+    return round(run(step(config, [question], chosen))["computed_tokens"])

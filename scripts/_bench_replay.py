@@ -2,12 +2,14 @@
 clock and simulated servers."""
 
 import asyncio
+import gc
 import json
 import math
 import random
 import time
 from dataclasses import dataclass
 from typing import Any
+from zlib import crc32
 
 from _simulated_server import Call, Machine, SimulatedServer, Used
 from _virtual_time import run
@@ -15,6 +17,7 @@ from omegaconf import OmegaConf
 
 from disco_rl.engine.serving.admission import Admission
 from disco_rl.engine.serving.calls import Calls, Text
+from disco_rl.engine.serving.holds import Holds
 from disco_rl.engine.serving.policy import ServingPolicy
 from disco_rl.engine.serving.router import Router
 from disco_rl.engine.tasks import gather
@@ -40,7 +43,8 @@ class Question:
 
 @dataclass(frozen=True)
 class Arm:
-    """What of the pool is on. `overcommit` 0: every question enters at once."""
+    """What of the pool is on. `overcommit` 0: every question enters at once; `hold`: the share of
+    the caches that questions hold."""
 
     name: str
     shard_first: bool = True
@@ -48,6 +52,7 @@ class Arm:
     gate: bool = True
     memo: bool = True
     overcommit: float = 0.0
+    hold: float = 0.0
     host: bool = False
 
 
@@ -93,43 +98,56 @@ async def step(config: Any, questions: list[Question], arm: Arm) -> dict[str, An
         kv,
         int(kv * config.host_factor) if arm.host else 0,
         config.load,
+        config.head_tokens,
     )
     servers = [SimulatedServer(f"s{i}", machine) for i in range(config.endpoints)]
     never = 1e9
     policy = ServingPolicy(
-        config.slots, never, never, gate=arm.gate, affinity=arm.affinity and arm.shard_first
+        config.slots,
+        config.reads if arm.gate else config.slots,
+        never,
+        never,
+        gate=arm.gate,
+        affinity=arm.affinity and arm.shard_first,
     )
     held = kv + machine.host_tokens
     router: Router[Call, Used] = Router(servers, policy, held)
     calls = Calls(router, Text(lambda _: "", lambda _: Used(0, 0, 0)), arm.memo * 10**7)
     capacity = int(held * config.endpoints * arm.overcommit) or None
     admission = Admission(capacity)
+    holds = Holds(int(held * config.endpoints * arm.hold), config.hold_s)
+
+    outputs = config.output_tokens
+    own_tokens, hold_s = config.own_tokens, config.hold_s  # a million looks at a config take time
+    found, nothing, share_found = outputs.found, outputs.nothing, outputs.share_found * 2**32
 
     async def look_up(question: Question, shard: int, instruction: str) -> None:
         name = f"{question.name}/{shard}"
-        outputs = config.output_tokens
-        found = random.Random(f"{name} {instruction}").random() < outputs.share_found
+        key = f"{name} {instruction}"
+        size, held_s = question.shards[shard], hold_s if question.name in holds else 0.0
         request = Call(
             name if arm.shard_first else None,
-            question.shards[shard],
-            config.own_tokens,
-            outputs.found if found else outputs.nothing,
+            size,
+            own_tokens,
+            found if crc32(key.encode()) < share_found else nothing,
+            held_s,
         )
-        key = f"{name} {instruction}"
-        await calls.ask(key, name, question.shards[shard], request)
+        await calls.ask(key, name, size, request, held_s)
 
     async def trajectory(question: Question, stages: tuple[Stage, ...]) -> None:
-        async with admission.admit(question.name, sum(question.shards)):
-            for stage in stages:
-                await asyncio.sleep(stage.plan_s)
-                await gather(
-                    [
-                        look_up(question, shard, instruction)
-                        for instruction in stage.instructions
-                        for shard in range(len(question.shards))
-                    ]
-                )
-                await asyncio.sleep(stage.answer_s)
+        tokens = sum(question.shards)
+        async with admission.admit(question.name, tokens):
+            with holds.member(question.name, tokens):
+                for stage in stages:
+                    await asyncio.sleep(stage.plan_s)
+                    await gather(
+                        [
+                            look_up(question, shard, instruction)
+                            for instruction in stage.instructions
+                            for shard in range(len(question.shards))
+                        ]
+                    )
+                    await asyncio.sleep(stage.answer_s)
 
     await gather([trajectory(q, stages) for q in questions for stages in q.trajectories])
     seconds = asyncio.get_running_loop().time()
@@ -169,23 +187,34 @@ def arms(config: Any) -> list[Arm]:
         Arm("affinity", gate=False, memo=False),
         Arm("affinity + gate", memo=False),
         Arm("+ memo"),
+        *(Arm(f"+ hold {share:g}", hold=share) for share in config.hold),
         *(Arm(f"+ admission x{over:g}", overcommit=over) for over in config.overcommit),
         Arm("+ memo + host cache", host=True),
         Arm("+ admission + host cache", overcommit=1.0, host=True),
     ]
 
 
-def replay(config_file: str, overrides: list[str], chosen: list[str]) -> None:
-    """Prints one JSON object a line: the bound, then each arm beside it."""
+def replay(config_file: str, overrides: list[str], chosen: list[str]) -> dict[str, Any]:
+    """The bound, and each arm beside it; printed as they come, one JSON object a line."""
     config = OmegaConf.merge(OmegaConf.load(config_file), OmegaConf.from_dotlist(overrides))
     questions = workload(config)
     least = bound(config, questions)
-    print(json.dumps({"questions": len(questions), **least}), flush=True)
+    result: dict[str, Any] = {
+        "overrides": " ".join(overrides),
+        "questions": len(questions),
+        **least,
+    }
+    print(json.dumps(result), flush=True)
+    result["arms"] = []
+    gc.disable()  # millions of objects live at once, and little of them is in cycles
     for arm in arms(config):
         if chosen and arm.name not in chosen:
             continue
+        gc.collect()
         began = time.process_time()
-        result = run(step(config, questions, arm))
-        over = round(result["step_s"] / least["bound_s"], 2)
+        figures = run(step(config, questions, arm))
+        over = round(figures["step_s"] / least["bound_s"], 2)
         cpu = round(time.process_time() - began, 1)
-        print(json.dumps({"arm": arm.name, **result, "over_bound": over, "cpu_s": cpu}), flush=True)
+        result["arms"].append({"arm": arm.name, **figures, "over_bound": over, "cpu_s": cpu})
+        print(json.dumps(result["arms"][-1]), flush=True)
+    return result

@@ -2,7 +2,6 @@
 
 import asyncio
 import itertools
-import json
 import statistics
 import time
 from typing import Any
@@ -20,8 +19,8 @@ Done = tuple[float, WorkerUsage, NarrowOutput]  # seconds, ledger and result of 
 RETURN_S = 8.0  # longer than the longest pause between probes
 
 
-async def soak(args: Any) -> None:
-    """Calls all the time from `clients` tasks, a phase after the other; prints what each saw."""
+async def soak(args: Any) -> dict[str, Any]:
+    """Calls all the time from `clients` tasks, a phase after the other: what each phase saw."""
     stubs = [Stub(delay=args.delay) for _ in range(3)]
     document = context(args.shards)
     settings = {
@@ -107,7 +106,7 @@ async def soak(args: Any) -> None:
         # after it was counted is missing.
         "unexplained_requests": max(0, dead + sum(later) - tries),
     }
-    print(json.dumps(result, indent=2))
+    return result
 
 
 def _figures(calls: list[Done], seconds: float) -> dict[str, float]:

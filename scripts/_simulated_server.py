@@ -1,7 +1,6 @@
 """A model server on the event loop's clock: prefill at a rate, decode, an evicting prefix cache."""
 
 import asyncio
-from collections import OrderedDict
 from dataclasses import dataclass
 
 from disco_rl.engine.protocols import ModelError
@@ -15,8 +14,10 @@ class Machine:
 
     prefill: prompt tokens computed a second, one request after another
     decode: tokens a second of one request, up to `batch` requests together; above, they share
-    kv_tokens: what the prefix cache holds, the least recently used evicted first
+    kv_tokens: what the prefix cache holds; what need be kept for the shortest is evicted first,
+        which is the least recently used where nothing is held
     host_tokens, load: a second cache in host memory (0: none), read at so many tokens a second
+    head_tokens: that all prompts begin with (the chat template's), computed once
     """
 
     prefill: float = 20_000.0
@@ -25,16 +26,21 @@ class Machine:
     kv_tokens: int = 200_000
     host_tokens: int = 0
     load: float = 200_000.0
+    head_tokens: int = 0
 
 
 @dataclass(frozen=True)
 class Call:
-    """A prompt of a shard and words of its own; `prefix` None: nothing of it can be shared."""
+    """A prompt of a shard and words of its own; `prefix` None: nothing of it can be shared.
+
+    `hold_s`: its shard is to be kept for so long.
+    """
 
     prefix: str | None
     shard_tokens: int
     own_tokens: int
     output_tokens: int
+    hold_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -55,8 +61,9 @@ class SimulatedServer:
         self.prefill_s = 0.0
         self._prefill = asyncio.Lock()
         self._running = 0
-        self._device = _Lru(machine.kv_tokens)
-        self._host = _Lru(machine.host_tokens)
+        self._warm = False
+        self._device = _Cache(machine.kv_tokens)
+        self._host = _Cache(machine.host_tokens)
 
     async def ask(self, request: Call, seconds: float) -> Used:
         if seconds > _EVER:
@@ -80,9 +87,11 @@ class SimulatedServer:
             spent = (spent + computed / self.machine.prefill) * self.slowdown
             self.prefill_s += spent
             await asyncio.sleep(spent)
+            self._warm = True
             if request.prefix is not None:
-                self._device.keep(request.prefix, request.shard_tokens)
-                self._host.keep(request.prefix, request.shard_tokens)
+                until = asyncio.get_running_loop().time() + request.hold_s
+                self._device.keep(request.prefix, request.shard_tokens, until)
+                self._host.keep(request.prefix, request.shard_tokens, until)
         self._check()
         self._running += 1
         try:
@@ -102,7 +111,7 @@ class SimulatedServer:
             return request.shard_tokens, 0.0
         if request.prefix in self._host.items:
             return request.shard_tokens, request.shard_tokens / self.machine.load
-        return 0, 0.0
+        return self.machine.head_tokens * self._warm, 0.0
 
     def _check(self) -> None:
         if self.down:
@@ -114,16 +123,18 @@ class SimulatedServer:
         return error
 
 
-class _Lru:
-    """Sizes by key, the most recently used last; evicts from the front what is over `capacity`."""
+class _Cache:
+    """Sizes by key; evicts what is over `capacity`, what need be kept for the shortest first."""
 
     def __init__(self, capacity: int):
-        self.items: OrderedDict[str, int] = OrderedDict()
+        self.items: dict[str, tuple[int, float]] = {}
         self._capacity = capacity
         self._total = 0
 
-    def keep(self, key: str, size: int) -> None:
-        self._total += size - self.items.pop(key, 0)
-        self.items[key] = size
+    def keep(self, key: str, size: int, until: float) -> None:
+        old, held = self.items.pop(key, (0, until))
+        self._total += size - old
+        self.items[key] = size, max(until, held)
         while self._total > self._capacity and self.items:
-            self._total -= self.items.popitem(last=False)[1]
+            shortest = min(self.items, key=lambda each: self.items[each][1])
+            self._total -= self.items.pop(shortest)[0]

@@ -5,15 +5,17 @@
     python scripts/bench_workers.py overhead  # calls a second of one core, beside bare clients
     python scripts/bench_workers.py soak      # one endpoint killed, one slowed, in the middle
 
-Each prints JSON. Figures and what they were measured on: recipes/workers.
+Each prints JSON, and keeps it in recipes/workers/results.json with --save KEY (such as real.4096).
 """
 
 import argparse
 import asyncio
 import importlib.util
 import json
+import os
 import sys
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
@@ -51,25 +53,52 @@ def main() -> None:
     soak.add_argument("--clients", type=int, default=48)
     soak.add_argument("--slots", type=int, default=16)
     soak.add_argument("--shards", type=int, default=60)
+    for command in (real, again, over, soak):
+        command.add_argument("--save", metavar="KEY", help="of results.json, parts by dots")
     args = parser.parse_args()
+    load = os.getloadavg()[0]
+    result = _run(args)
+    if args.command != "replay":  # which keeps no real time, and prints each arm as it ends
+        result["load_before"] = round(load, 2)  # over one minute, of the whole machine
+        print(json.dumps(result, indent=2))
+    if args.save:
+        _save(args.save.split("."), result)
+
+
+def _run(args: argparse.Namespace) -> dict[str, Any]:
     if args.command == "real":
         from _bench_real import predicted, real
 
         result = asyncio.run(real(args))
-        result["replay_computed_tokens"] = predicted(result)
-        print(json.dumps(result, indent=2))
-    elif args.command == "replay":
+        for arm in args.arms:  # on a loop of its own
+            result[arm]["replay_computed_tokens"] = predicted(result, arm)
+        return result
+    if args.command == "replay":
         from _bench_replay import replay
 
-        replay(args.config, args.overrides, args.arms)
-    elif args.command == "overhead":
+        return replay(args.config, args.overrides, args.arms)
+    if args.command == "overhead":
         from _bench_overhead import overhead, queued
 
-        (queued if args.queued else overhead)(args)
-    else:
-        from _bench_soak import soak as run_soak
+        return (queued if args.queued else overhead)(args)
+    from _bench_soak import soak
 
-        asyncio.run(run_soak(args))
+    return asyncio.run(soak(args))
+
+
+def _save(key: list[str], result: dict[str, Any]) -> None:
+    """Under `key`; arms of the same replay that were saved before stay beside the new ones."""
+    path = ROOT / "recipes" / "workers" / "results.json"
+    results = json.loads(path.read_text(encoding="utf-8"))
+    place = results
+    for part in key[:-1]:
+        place = place.setdefault(part, {})
+    before = place.get(key[-1], {})
+    if "arms" in result and before.get("overrides") == result["overrides"]:
+        new = {arm["arm"] for arm in result["arms"]}
+        result["arms"] = [a for a in before["arms"] if a["arm"] not in new] + result["arms"]
+    place[key[-1]] = result
+    path.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
 
 
 def _smollm2() -> str | None:

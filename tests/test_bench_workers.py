@@ -14,6 +14,7 @@ from tests.scripts import SCRIPTS, load
 sys.path.insert(0, str(SCRIPTS))
 replay = load("_bench_replay")
 run = load("_virtual_time").run
+predicted = load("_bench_real").predicted
 CONFIG = SCRIPTS.parent / "recipes" / "workers" / "replay.yaml"
 
 
@@ -61,6 +62,21 @@ def test_a_small_cache_costs_reads_and_admission_saves_them() -> None:
     open_door = step(settings, "+ memo")
     admitted = step(settings, "+ admission x1")
     assert admitted["computed_tokens"] < open_door["computed_tokens"]
+
+
+def results() -> dict[str, Any]:
+    return json.loads((CONFIG.parent / "results.json").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("size", list(results()["real"]))
+def test_the_replay_agrees_with_real_servers(size: str) -> None:
+    """What `bench_workers.py real` measured on llama.cpp, and what the replay says of the same."""
+    real = results()["real"][size]
+    measured = [arm for arm in ("ours", "naive") if arm in real]
+    assert measured
+    for arm in measured:
+        tokens = real[arm]["computed_tokens"]
+        assert predicted(real, arm) == pytest.approx(tokens, rel=0.1), arm
 
 
 def test_the_workload_repeats() -> None:

@@ -1,7 +1,9 @@
 """A chat endpoint as the Worker pool sees it: one try at a time, health, capacity."""
 
 import json
+import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from disco_rl.clients.chat import ChatClient, ChatReply
@@ -10,8 +12,17 @@ from disco_rl.engine.protocols import Message
 
 _PROBE_S = 5.0
 
-Request = Callable[[], Sequence[Message]]
-"""Makes a prompt when its turn comes, so that a call that waits holds no text."""
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Makes a prompt when its turn comes, so that a call that waits holds no text.
+
+    `hold_s`: for so long the server is asked to keep it, by SGLang's eviction by priority, which
+    is the time until which it's kept (None: the server isn't told anything).
+    """
+
+    messages: Callable[[], Sequence[Message]]
+    hold_s: float | None = None
 
 
 class ChatBackend:
@@ -33,10 +44,13 @@ class ChatBackend:
         return self._client.endpoint.name
 
     async def ask(self, request: Request, seconds: float) -> ChatReply:
+        sampling = self._sampling
+        if request.hold_s is not None:
+            sampling = {**(sampling or {}), "priority": int(time.time() + request.hold_s)}
         return await self._client.complete(
-            request(),
+            request.messages(),
             max_tokens=self._max_tokens,
-            sampling=self._sampling,
+            sampling=sampling,
             schema=self._schema,
             seconds=seconds,
         )

@@ -4,7 +4,7 @@ import asyncio
 import math
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 
 from disco_rl.core.evidence import Finding, NarrowOutput, WorkerFailure
 from disco_rl.core.plan import NarrowAction
@@ -48,7 +48,8 @@ class WorkerPool:
 
     @asynccontextmanager
     async def admit(self, context: Context) -> AsyncIterator[None]:
-        """Waits until the context's shards fit the servers' caches, and holds their place.
+        """Waits until the context's shards fit the servers' caches, and holds their place; without
+        `overcommit` nobody waits, and the Worker may have some contexts' shards kept (`hold`).
 
         The trajectories of a question enter together: enter before the episode, since this may
         take longer than the episode may.
@@ -60,8 +61,10 @@ class WorkerPool:
                 tokens = (await capacity() if capacity else None) or 0
                 self._admission = Admission(math.ceil(tokens * self._share) or None)
         shards = sum(shard.n_tokens for shard in context.shards)
+        hold = getattr(self._worker, "hold", None)  # as above, only some Workers have one
         async with self._admission.admit(context.id, shards):
-            yield
+            with hold(context) if hold else nullcontext():
+                yield
 
     def outage(self) -> float:
         """Seconds so far in which no Worker could be reached, and calls waited."""

@@ -5,6 +5,7 @@ import json
 import re
 import subprocess
 import sys
+import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -142,6 +143,25 @@ async def test_each_process_counts_on_its_part_of_the_caches() -> None:
     assert await worker.kv_tokens() == 8000
     assert [lane.kv_tokens for lane in lanes] == [1000, 1000]
     await worker.close()
+
+
+async def test_a_held_contexts_shards_are_kept_longer_than_others() -> None:
+    other = TextContext("other", CONTEXT.text, CONTEXT.shards)
+    action, tokens = NarrowAction("n1", "Find it.", (0,)), sum(s.n_tokens for s in CONTEXT.shards)
+
+    async def asked(**changes: Any) -> list[float]:
+        """Seconds for which the server is to keep the shards of CONTEXT and of `other`."""
+        async with serve(NOTHING) as server:
+            pool = build_pool(config(server.url, memo=0, kv_tokens=3 * tokens, **changes))
+            async with pool.admit(CONTEXT), pool.admit(other):
+                for context in (CONTEXT, other):
+                    await pool.run(action, context, WorkerUsage())
+            await pool.close()
+        return [body.get("priority", 0) - time.time() for body in server.bodies]
+
+    held, streamed = await asked(hold=0.5, hold_s=60.0)
+    assert 50 < held <= 60 and -10 < streamed <= 0
+    assert max(await asked()) < -1e6  # not told anything
 
 
 async def test_an_endpoint_that_reports_no_cache_is_named_once(

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from disco_rl.clients.backend import Request
 from disco_rl.core.shards import TextContext
 from disco_rl.engine.protocols import ModelError
 from disco_rl.engine.workers import build_worker
@@ -138,7 +139,7 @@ async def test_a_real_model_behind_a_real_server(llama: Any) -> None:
         assert quote.span is None or shard[slice(*quote.span)] == quote.text
     # The shard stands first, so another instruction on it reads only its own words.
     reply, _ = await chat.router.ask(
-        "shard", 250, lambda: chat.messages("Find what Varo Kelin wrote.", shard)
+        "shard", 250, Request(lambda: chat.messages("Find what Varo Kelin wrote.", shard))
     )
     await chat.close()
     # The small model may ramble to its limit, but never out of the schema.

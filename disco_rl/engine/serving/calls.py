@@ -42,19 +42,21 @@ class Calls(Generic[Q, R]):
         self._patience_s = patience_s
         self._flights: Flights[tuple[R, Receipt | None]] = Flights()
 
-    async def ask(self, key: str, shard: str, tokens: int, request: Q) -> tuple[R, Receipt | None]:
+    async def ask(
+        self, key: str, shard: str, tokens: int, request: Q, hold_s: float = 0.0
+    ) -> tuple[R, Receipt | None]:
         """The reply to the call of that key, and what it took: None where it cost nothing.
 
-        `shard` is the digest of the shard that the request begins with, of so many tokens. Raises
-        `ModelError`.
+        `shard` is the digest of the shard that the request begins with, of so many tokens, which
+        its server keeps for `hold_s` more. Raises `ModelError`.
         """
         if not self._size:
-            return await self.router.ask(shard, tokens, request)
+            return await self.router.ask(shard, tokens, request, hold_s)
         known = self._memory.get(key)
         if known is not None:
             return self._text.load(known), None
         (reply, receipt), billed = await self._flights.join(
-            key, lambda: self._answer(key, shard, tokens, request)
+            key, lambda: self._answer(key, shard, tokens, request, hold_s)
         )
         return reply, receipt if billed else None
 
@@ -64,7 +66,7 @@ class Calls(Generic[Q, R]):
             self._disk.close()
 
     async def _answer(
-        self, key: str, shard: str, tokens: int, request: Q
+        self, key: str, shard: str, tokens: int, request: Q, hold_s: float
     ) -> tuple[R, Receipt | None]:
         """From disk, where another process may be about to put it, else by a call."""
         known = await self._disk.claim(key, self._patience_s) if self._disk else None
@@ -73,7 +75,7 @@ class Calls(Generic[Q, R]):
             return self._text.load(known), None
         text = None
         try:
-            reply, receipt = await self.router.ask(shard, tokens, request)
+            reply, receipt = await self.router.ask(shard, tokens, request, hold_s)
             text = self._text.dump(reply)
         finally:
             if self._disk:

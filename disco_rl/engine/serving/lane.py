@@ -23,18 +23,21 @@ class Lane:
     """At most `slots` calls at once, and of a shard that isn't read yet one, ahead of the rest.
 
     Calls on shards that are read go before those that would read another, so that what a full
-    cache evicts is no longer waited for. `kv_tokens` bounds how many tokens of shards count as
-    read, the least recently used forgotten first (None: no bound).
+    cache evicts is no longer waited for, and at most `reads` shards are read at once: a shard that
+    waits here gathers calls, one that waits in the server doesn't. `kv_tokens` bounds how many
+    tokens of shards count as read, those forgotten first that needn't be kept the longest (None:
+    no bound).
     """
 
-    def __init__(self, slots: int, kv_tokens: int | None = None):
+    def __init__(self, slots: int, kv_tokens: int | None = None, reads: int = 10**9):
         self.kv_tokens = kv_tokens
         self._free = slots
+        self._reads = reads
         self._queues: dict[object, deque[asyncio.Future[bool]]] = {}
         self._ready: OrderedDict[object, None] = OrderedDict()  # read, and waited for
         self._cold: OrderedDict[object, None] = OrderedDict()  # waited for, and nobody reads it
         self._reading: set[object] = set()
-        self._read: OrderedDict[object, int] = OrderedDict()
+        self._read: dict[object, tuple[int, float]] = {}  # tokens, and until when it's kept
         self._read_tokens = 0
 
     @property
@@ -42,10 +45,13 @@ class Lane:
         return sum(len(queue) for queue in self._queues.values())
 
     @asynccontextmanager
-    async def turn(self, shard: str | None, tokens: int) -> AsyncIterator[Turn]:
+    async def turn(
+        self, shard: str | None, tokens: int, hold_s: float = 0.0
+    ) -> AsyncIterator[Turn]:
         """A slot for a call on `shard` of so many tokens; None: one that needn't be read first.
 
-        Raises `MovedError` where the lane is cleared while the call waits.
+        The server keeps the shard for `hold_s` more than one that isn't held. Raises `MovedError`
+        where the lane is cleared while the call waits.
         """
         turn = Turn(first=await self._wait(object() if shard is None else shard))
         try:
@@ -53,7 +59,7 @@ class Lane:
         finally:
             self._free += 1
             if shard is not None:
-                self._done(shard, tokens, turn)
+                self._done(shard, tokens, hold_s, turn)
             self._hand_out()
 
     def clear(self, *, forget: bool) -> None:
@@ -98,8 +104,10 @@ class Lane:
             self._cold.setdefault(shard)
 
     def _hand_out(self) -> None:
-        while self._free > 0 and (self._ready or self._cold):
+        while self._free > 0:
             first = not self._ready
+            if first and (not self._cold or len(self._reading) >= self._reads):
+                return
             shard = next(iter(self._cold if first else self._ready))
             queue = self._queues[shard]
             call = queue.popleft()
@@ -115,14 +123,16 @@ class Lane:
             self._free -= 1
             call.set_result(first)
 
-    def _done(self, shard: str, tokens: int, turn: Turn) -> None:
+    def _done(self, shard: str, tokens: int, hold_s: float, turn: Turn) -> None:
         if turn.first:
             self._reading.discard(shard)
         if turn.read:
-            self._read_tokens += tokens - self._read.pop(shard, 0)
-            self._read[shard] = tokens
+            until = asyncio.get_running_loop().time() + hold_s
+            size, held = self._read.pop(shard, (0, until))
+            self._read_tokens += tokens - size
+            self._read[shard] = tokens, max(until, held)
             while self.kv_tokens and self._read_tokens > self.kv_tokens and len(self._read) > 1:
-                lost, size = self._read.popitem(last=False)
-                self._read_tokens -= size
+                lost = min(self._read, key=lambda each: self._read[each][1])
+                self._read_tokens -= self._read.pop(lost)[0]
                 self._file(lost)
         self._file(shard)

@@ -11,6 +11,7 @@ class ServingPolicy:
     """Times in seconds. Raises `ValueError` for a value that can't be.
 
     slots: calls under way at one endpoint at once
+    reads: of these, calls on shards that the endpoint hasn't read
     attempt_s: one try at one endpoint
     deadline_s: all tries of a call together, with the waits between them. Waiting for a turn, or
         for an endpoint to return when all are down, isn't counted: the episode's deadline is
@@ -25,6 +26,7 @@ class ServingPolicy:
     """
 
     slots: int = 64
+    reads: int = 8
     attempt_s: float = 120.0
     deadline_s: float = 300.0
     max_attempts: int = 6

@@ -48,6 +48,7 @@ class _Call:
     shard: str
     tokens: int
     request: Any
+    hold_s: float
     left: float  # seconds of the deadline
     receipt: Receipt = field(default_factory=Receipt)
     tried: set[str] = field(default_factory=set)
@@ -69,7 +70,7 @@ class Router(Generic[Q, R]):
         self._policy = policy
         self._backends = {backend.name: backend for backend in backends}
         self._members = [
-            Member(backend.name, Lane(policy.slots, kv_tokens), backend.healthy)
+            Member(backend.name, Lane(policy.slots, kv_tokens, policy.reads), backend.healthy)
             for backend in backends
         ]
         self._health = Health(self._members, policy)
@@ -89,14 +90,17 @@ class Router(Generic[Q, R]):
         for backend in self._backends.values():
             await backend.close()
 
-    async def ask(self, shard: str, tokens: int, request: Q) -> tuple[R, Receipt]:
+    async def ask(
+        self, shard: str, tokens: int, request: Q, hold_s: float = 0.0
+    ) -> tuple[R, Receipt]:
         """The reply to `request`, which begins with the shard of that digest and token count.
 
-        Tried elsewhere with growing waits while failures may pass; a refusal is final. Raises
-        `ModelError` with the last reason once the tries or the deadline are used up.
+        `hold_s` is for how long the request makes its server keep the shard. Tried elsewhere with
+        growing waits while failures may pass; a refusal is final. Raises `ModelError` with the last
+        reason once the tries or the deadline are used up.
         """
         policy = self._policy
-        call = _Call(shard, tokens, request, policy.deadline_s)
+        call = _Call(shard, tokens, request, hold_s, policy.deadline_s)
         self._under_way += 1
         try:
             for attempt in range(1, policy.max_attempts + 1):
@@ -193,7 +197,7 @@ class Router(Generic[Q, R]):
         asked, call.began = clock(), None
         shard = call.shard if self._policy.gate else None
         try:
-            async with member.lane.turn(shard, call.tokens) as turn:
+            async with member.lane.turn(shard, call.tokens, call.hold_s) as turn:
                 call.began = clock()
                 call.receipt.queued_s += call.began - asked
                 seconds = min(self._policy.attempt_s, call.left)

@@ -30,8 +30,9 @@ def build_pool(
     worker = dict(config)
     worker.pop("serve", None)  # `disco-rl serve workers` reads it
     limits = {key: worker.pop(key) for key in POOL_KEYS if key in worker}
-    if "slots" in worker:
-        worker["slots"] = -(-worker["slots"] // processes)
+    for shared in ("slots", "reads"):
+        if shared in worker:
+            worker[shared] = -(-worker[shared] // processes)
     return WorkerPool(
         build_worker(worker, processes),
         processes=processes,

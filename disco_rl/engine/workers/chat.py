@@ -2,7 +2,8 @@
 
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from disco_rl.engine.prices import Prices
 from disco_rl.engine.protocols import BadReplyError, Message, Quote, Scan
 from disco_rl.engine.serving.calls import Calls, Text
 from disco_rl.engine.serving.disk_cache import DiskCache
+from disco_rl.engine.serving.holds import Holds
 from disco_rl.engine.serving.policy import ServingPolicy
 from disco_rl.engine.serving.router import Router
 from disco_rl.engine.workers.index_store import cache_dir, digest
@@ -47,7 +49,9 @@ class ChatWorkerConfig:
     Greedy by default, so that an identical call has an identical answer. `url` is one OpenAI base
     or a list of them, all serving `model`. `slots` and the fields after it are those of
     `ServingPolicy`. `cache_dir` None is `$DISCO_CACHE/worker`, else under `~/.cache`; `memo` keeps
-    so many replies in memory (0: identical calls are asked again).
+    so many replies in memory (0: identical calls are asked again). `hold` is the share of the
+    servers' caches that contexts may hold, each until `hold_s` after its last call, and needs
+    SGLang's eviction by priority (0: none).
     """
 
     url: str | Sequence[str]
@@ -61,13 +65,20 @@ class ChatWorkerConfig:
     cache_dir: str | None = None
     cache_mb: int = 2048
     kv_tokens: int | None = None
+    hold: float = 0.0
+    hold_s: float = 90.0
     slots: int = 64
+    reads: int = 8
     deadline_s: float = 300.0
     attempt_s: float = 120.0
     max_attempts: int = 6
     eject_after: int = 3
     probe_s: float = 5.0
     hedge_s: float | None = None
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.hold < 1.0 or self.hold_s <= 0:
+            raise ValueError("worker.hold must be in [0, 1), and worker.hold_s positive")
 
     @property
     def urls(self) -> tuple[str, ...]:
@@ -87,11 +98,12 @@ class ChatWorker:
     def __init__(self, config: ChatWorkerConfig, processes: int = 1):
         """`processes` share the endpoints, and each has its part of their caches."""
         # aiohttp arrives with the Worker that needs it.
-        from disco_rl.clients.backend import ChatBackend
+        from disco_rl.clients.backend import ChatBackend, Request
         from disco_rl.clients.chat import ChatReply, Usage
         from disco_rl.clients.http import Endpoint
 
         self.config = config
+        self._request = Request
         self._prompts = load_prompts(config.prompts)
         self._prices = Prices(**config.prices)
         self.backends = [
@@ -103,8 +115,10 @@ class ChatWorker:
             )
             for url in config.urls
         ]
+        self._processes = processes
         self._lanes = len(self.backends) * processes
         self._told = False
+        self._holds = Holds(0, config.hold_s)
         kv = config.kv_tokens
         self.router: Router[Any, Any] = Router(
             self.backends, config.policy, kv and kv // self._lanes
@@ -144,25 +158,36 @@ class ChatWorker:
                 return None
             total = sum(known)
         self.router.set_kv_tokens(total // self._lanes)
+        self._holds = Holds(int(total * self.config.hold) // self._processes, self.config.hold_s)
         return total
+
+    @contextmanager
+    def hold(self, context: Context) -> Iterator[None]:
+        """One trajectory over `context`, whose shards the servers keep meanwhile if they fit."""
+        with self._holds.member(context.id, sum(shard.n_tokens for shard in context.shards)):
+            yield
 
     def _tell(self, silent: list[str]) -> None:
         if not self._told:
             _LOG.warning(
                 "%s reported no KV cache size: for this run nothing bounds what counts as read, "
-                "and worker.overcommit has no effect; set worker.kv_tokens",
+                "and worker.overcommit and worker.hold have no effect; set worker.kv_tokens",
                 ", ".join(silent),
             )
         self._told = True
 
     async def scan(self, instruction: str, context: Context, shard: int) -> Scan:
         read = digest(context.read(shard))
+        hold_s = self.config.hold_s if context.id in self._holds else 0.0
         reply, receipt = await self._calls.ask(
             digest(self._key, read, instruction),
             read,
             context.shards[shard].n_tokens,
-            # Made when its turn comes: a call that waits holds no text.
-            lambda: self.messages(instruction, context.read(shard)),
+            self._request(
+                lambda: self.messages(instruction, context.read(shard)),
+                hold_s if self.config.hold else None,
+            ),
+            hold_s,
         )
         spent = Scan((), memo_hit=receipt is None)
         if receipt is not None:

@@ -57,6 +57,19 @@ def test_no_more_calls_than_slots() -> None:
     assert log.most == 2 and len(log.began) == 11
 
 
+def test_few_shards_are_read_at_once_and_the_others_gather_calls() -> None:
+    log = Log(Lane(8, reads=2))
+    began = log.all(*"abcd", *"abcd")
+    assert [each for each in began if each[0] == 0] == [(0, "a", True), (0, "b", True)]
+    assert [(t, s) for t, s, first in began if first] == [(0, "a"), (0, "b"), (1, "c"), (1, "d")]
+    assert [(t, s) for t, s, first in began if not first] == [
+        (1, "a"),
+        (1, "b"),
+        (2, "c"),
+        (2, "d"),
+    ]
+
+
 def test_calls_on_a_shard_that_is_read_go_before_a_shard_that_is_not() -> None:
     log = Log(Lane(1))
     assert [shard for _, shard, _ in log.all(*"abcabcabc")] == list("aaabbbccc")

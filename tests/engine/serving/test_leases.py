@@ -136,7 +136,7 @@ def test_two_trainer_processes_pay_every_call_once(tmp_path: Path) -> None:
     for trainer in trainers:  # both have begun before either asks, or nearly so
         trainer.stdin.write("go\n")
         trainer.stdin.flush()
-    results = [json.loads(trainer.communicate(timeout=120)[0]) for trainer in trainers]
+    results = [json.loads(trainer.communicate(timeout=600)[0]) for trainer in trainers]
     assert stub.requests() == 20
     stub.kill()
     (one, calls, hits, tokens), (two, *rest) = results
