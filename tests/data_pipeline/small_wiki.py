@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from data_pipeline.wiki.build import build_pages
+from data_pipeline.wiki.json_lines import JsonPages
 from data_pipeline.wiki.page import Link, SourcePage
-from data_pipeline.wiki.sources import JsonPages
 from data_pipeline.wiki.store import PageStore
 
 _SYLLABLES = ["ka", "ro", "ve", "lin", "mor", "ta", "sel", "du", "bra", "ni"]

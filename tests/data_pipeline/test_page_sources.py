@@ -162,7 +162,8 @@ def test_the_real_dump() -> None:
     pytest.importorskip("mwparserfromhell")
     source = open_source({"kind": "dump", "path": DUMP})
     raw = list(source.raw())
-    assert sum(one.redirect is not None for one in raw) == 100
+    # One more of its 100 redirects stands outside the articles.
+    assert sum(one.redirect is not None for one in raw) == 99
     assert sum(one.redirect is None for one in raw) == 106
     albedo = source.convert(next(one for one in raw if one.title == "Albedo"))
     assert isinstance(albedo, SourcePage) and "ratio of reflected radiation" in albedo.text
