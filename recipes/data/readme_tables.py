@@ -8,14 +8,13 @@ Rows = list[tuple[str, str]]
 
 
 def with_tables(text: str, results: Mapping[str, Any]) -> str:
-    """`text` with what stands between `<!-- PART -->` and `<!-- /PART -->` made anew, for each part
-    that there are results of."""
+    """`text` with what stands between `<!-- PART -->` and `<!-- /PART -->` made anew, each part."""
     for part, rows in TABLES.items():
-        if part in results:
-            table = "\n".join(f"| {what} | {figure} |" for what, figure in rows(results[part]))
-            marks = rf"(<!-- {part} -->\n).*?(<!-- /{part} -->)"
-            body = f"\\g<1>| | |\n|---|---|\n{table}\n\\g<2>"
-            text = re.sub(marks, body, text, flags=re.S)
+        found = rows(results[part]) if part in results else [(part, "not run")]
+        table = "\n".join(f"| {what} | {figure} |" for what, figure in found)
+        marks = rf"(<!-- {part} -->\n).*?(<!-- /{part} -->)"
+        body = f"\\g<1>| | |\n|---|---|\n{table}\n\\g<2>"
+        text = re.sub(marks, body, text, flags=re.S)
     return text
 
 

