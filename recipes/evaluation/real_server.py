@@ -231,9 +231,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             found = [(items[r["id"]], r) for r in read_results(folder)]
             rows.append(row(kind, length, found, tokenizer))
             print(json.dumps(rows[-1]), flush=True)
-    facts = {"model": gguf.name, "driver": args.driver and Path(args.driver).name, "price": PRICE,
-             "machine": f"{platform.machine()}, one core, niced", "rows": rows}  # fmt: skip
-    (args.out / "results.json").write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+            facts = {"model": gguf.name, "driver": args.driver and Path(args.driver).name,
+                     "price": PRICE, "machine": f"{platform.machine()}, one core, niced",
+                     "rows": rows}  # fmt: skip
+            text = json.dumps(facts, indent=1) + "\n"  # as far as it got
+            (args.out / "results.json").write_text(text, encoding="utf-8")
     print(table(rows))
     return cli.main(["report", str(args.out), "--no-plots"])
 
