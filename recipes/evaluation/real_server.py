@@ -203,9 +203,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("squad", help="a SQuAD file")
     parser.add_argument("--lengths", type=int, nargs="+", default=[2048, 4096])
     parser.add_argument("--n", type=int, default=2)
-    parser.add_argument(
-        "--driver", help="an exported embedded Driver, for disco_planned and _dense"
-    )
+    parser.add_argument("--driver", help="an exported embedded Driver, for the last two methods")
+    parser.add_argument("--port", type=int, default=0, help="give one to go on with a killed run")
     parser.add_argument("--out", type=Path, default=Path("runs/real_server"))
     parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=list(METHODS))
     args = parser.parse_args(argv)
