@@ -38,10 +38,10 @@ WINDOW, REPLY = 1500, 100  # LLM x MapReduce
 SHARD = 1024
 _EMBEDDED = [
     "method=disco", "method.prompts=brief", "method.window=1024", "method.max_call_tokens=128",
-    "method.max_stages=3", f"method.shard_size={SHARD}", "models.driver.thinking=false",
+    "method.max_stages=3", "method.deadline_s=14400", f"method.shard_size={SHARD}", "models.driver.thinking=false",
     "models.driver.sampling={temperature: 0.0}",
 ]  # fmt: skip
-_CHAT = ["worker=chat", "worker.max_tokens=96", "worker.attempt_s=600", "worker.deadline_s=900"]
+_CHAT = ["worker=chat", "worker.max_tokens=96", "worker.attempt_s=7200", "worker.deadline_s=7200"]
 METHODS: Mapping[str, list[str]] = {
     "full_context": ["method=full_context", f"method.limit={LIMIT}"],
     "rag": ["method=rag", f"method.chunk={CHUNK}", f"method.top={TOP}"],
@@ -55,7 +55,7 @@ METHODS: Mapping[str, list[str]] = {
     ],
     "disco": [
         "method=disco", *_CHAT, "method.window=3000", "method.max_call_tokens=300",
-        "method.max_stages=2", f"method.shard_size={SHARD}",
+        "method.max_stages=2", "method.deadline_s=14400", f"method.shard_size={SHARD}",
     ],
     "disco_planned": [*_EMBEDDED, *_CHAT],
     "disco_dense": [*_EMBEDDED, "worker=dense"],
@@ -248,6 +248,10 @@ def overrides(
         f"benchmark.n={args.n}", f"tokenizer={tokenizer}", f"models.driver.price={price}",
         f"models.worker.price={price}", "limits.max_items=1", "limits.max_calls=1",
         f"models.worker.url={url}", "models.worker.model=smollm2",
+        # A busy machine takes minutes a call; a try that is given up is paid for again.
+        *(f"models.{role}.{limit}=7200" for role in ("driver", "worker")
+          for limit in ("attempt_s", "deadline_s")),
+        "limits.deadline_s=14400",
     ]  # fmt: skip
     chosen = METHODS[kind]
     if chosen[: len(_EMBEDDED)] == _EMBEDDED:
