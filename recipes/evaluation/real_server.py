@@ -38,8 +38,8 @@ WINDOW, REPLY = 1500, 100  # LLM x MapReduce
 SHARD = 1024
 _EMBEDDED = [
     "method=disco", "method.prompts=brief", "method.window=1024", "method.max_call_tokens=128",
-    "method.max_stages=3", "method.deadline_s=14400", f"method.shard_size={SHARD}", "models.driver.thinking=false",
-    "models.driver.sampling={temperature: 0.0}",
+    "method.max_stages=3", "method.deadline_s=14400", f"method.shard_size={SHARD}",
+    "models.driver.thinking=false", "models.driver.sampling={temperature: 0.0}",
 ]  # fmt: skip
 _CHAT = ["worker=chat", "worker.max_tokens=96", "worker.attempt_s=7200", "worker.deadline_s=7200"]
 METHODS: Mapping[str, list[str]] = {
