@@ -1,10 +1,6 @@
 """Runs a method over a benchmark, killed and resumed at any moment without paying twice.
 
-Why not `inspect_ai`, measured on 2026-11-30 with pip against constraints/cpu.txt: 0.3.285 needs
-fsspec<=2026.6.0 where the set-up that verl and datasets run on has fsspec 2026.9.0
-(`ResolutionImpossible`), and an unpinned search that went back to 0.3.231 ended without a fit when
-its time was up. By its documentation it resumes by sample, so that the worker replies of a sample
-under way, up to thousands, are paid for again.
+It also runs under `inspect_ai` (inspect_tasks.py). Why it isn't built on it: docs/inspect.md.
 
 RUN/config.yaml        what was run; a run goes on only with the same
 RUN/items.jsonl        one result an item, appended when it is done; contexts by id only

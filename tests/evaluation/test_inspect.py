@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("inspect_ai", reason="no inspect_ai: pip install 'disco-rl[inspect]'")
 
 from inspect_ai import eval as inspect_eval
-from inspect_ai.model import ModelOutput, get_model
+from inspect_ai.model import ModelOutput, ModelUsage, get_model
 
 from disco_rl.evaluation.inspect_tasks import disco_eval
 from disco_rl.evaluation.runner import read_results
@@ -29,7 +29,10 @@ class Model:
     def build(self) -> Any:
         def outputs(input: Any, tools: Any, choice: Any, config: Any) -> ModelOutput:
             self.sent.append(input[-1].text)
-            return ModelOutput.from_content("mockllm/model", self._say(input[-1].text))
+            output = ModelOutput.from_content("mockllm/model", self._say(input[-1].text))
+            # Without it the mock would count tokens with a vocabulary from the network.
+            output.usage = ModelUsage(input_tokens=7, input_tokens_cache_read=3, output_tokens=2)
+            return output
 
         return get_model("mockllm/model", custom_outputs=outputs, memoize=False)
 
@@ -67,6 +70,8 @@ def test_roles_scores_and_a_second_run_that_costs_nothing(tmp_path: Path) -> Non
     assert len(results) == len(log.samples) == 4
     assert len(driver.sent) == 4 and all("last reader" in text for text in driver.sent)
     assert len(worker.sent) == sum(r["ledger"]["worker"]["calls"] for r in results) > 8
+    spent = results[0]["ledger"]["driver"]
+    assert (spent["calls"], spent["prompt"], spent["cached"], spent["output"]) == (1, 10, 3, 2)
     # One of the four questions has the answer "4 bells".
     official = [sample.scores["official"].value for sample in log.samples]
     assert sorted(official) == [0, 0, 0, 1]

@@ -35,6 +35,13 @@ NAME_WEIGHT = 2.0
 entity, and the words of its relation have synonyms. Ours; chosen on validation data."""
 
 
+IDF_CAP = 6.5
+"""The idf of a word in one passage of a thousand, and the most that any word counts for. A
+relation's words stand in the same share of passages however long a context is, a name in ever
+fewer: without a cap whatever holds the name passes for the fact from some length on
+(recipes/flat_length). Contexts of up to a thousand passages score as without it."""
+
+
 def terms(text: str) -> list[str]:
     """Stemmed content words of `text`, in order. Snowball's English stemmer."""
     words = _WORDS.findall(_POSSESSIVE.sub("", text).lower())
@@ -117,7 +124,7 @@ class LexicalIndex:
             token = self._index.vocab_dict.get(term)
             holders = self._holders(token)
             idf = float(np.log1p((self.n_passages - len(holders) + 0.5) / (len(holders) + 0.5)))
-            weight = idf * (NAME_WEIGHT if term in names else 1.0)
+            weight = min(idf, IDF_CAP) * (NAME_WEIGHT if term in names else 1.0)
             covered[holders] += weight
             mass += weight
             if token is not None:
