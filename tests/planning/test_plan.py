@@ -261,7 +261,8 @@ def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     shown = capsys.readouterr().out
     for word in ("KV budget", "without sharing", "a step", "judge calls", "dollars", "disk"):
         assert word in shown
-    assert cli.main(["plan", "experiment=qwen3_14b", "trainer.nnodes=1"]) == 1
+    more = "actor_rollout_ref.rollout.gpu_memory_utilization=0.7"
+    assert cli.main(["plan", "experiment=qwen3_14b", "trainer.nnodes=1", more]) == 1
     assert "refused: rollout beside what training keeps" in capsys.readouterr().out
     assert cli.main(["plan"]) == 2
     assert "choose device=gpu" in capsys.readouterr().err

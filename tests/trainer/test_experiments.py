@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from disco_rl.config import compose, configs_dir
+from disco_rl.config import compose, configs_dir, flat_keys
 from disco_rl.trainer.settings import TrainerSettings
 
 EXPERIMENTS = sorted(path.stem for path in (configs_dir() / "experiment").glob("*.yaml"))
@@ -194,3 +194,12 @@ def test_the_model_dataclass_takes_what_we_set(tmp_path: Path) -> None:
         model.path = str(write_model(tmp_path))
     built = omega_conf_to_dataclass(model)
     assert built.hf_config.model_type == "qwen3" and built.enable_gradient_checkpointing
+
+
+@pytest.mark.parametrize("rehearsal", [[], ["rehearsal=cpu"]])
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_an_experiment_loses_none_of_verls_keys(name: str, rehearsal: list[str]) -> None:
+    """A group of ours that has the name of one of verl's could take its place."""
+    choices = ("worker.", "judge.")
+    before = {key for key in flat_keys(composed("device=gpu")) if not key.startswith(choices)}
+    assert before <= set(flat_keys(experiment(name, *rehearsal)))
