@@ -165,7 +165,11 @@ async def step(config: Any, questions: list[Question], arm: Arm) -> dict[str, An
 
 
 def bound(config: Any, questions: list[Question]) -> dict[str, Any]:
-    """No step can be faster: the slowest trajectory's thinking, or reading every shard once."""
+    """No step can be faster: the slowest trajectory's thinking, or reading every shard once.
+
+    `stages` is how often a shard is read where the trajectories of a question meet at every stage
+    and nothing is kept from one to the next.
+    """
     thinking = max(
         sum(stage.plan_s + stage.answer_s for stage in stages)
         for question in questions
@@ -173,11 +177,13 @@ def bound(config: Any, questions: list[Question]) -> dict[str, Any]:
     )
     distinct = sum(sum(question.shards) for question in questions)
     reading = distinct / (config.prefill * config.endpoints)
+    met = sum(sum(q.shards) * max(len(stages) for stages in q.trajectories) for q in questions)
     return {
         "driver_s": round(thinking),
         "reading_s": round(reading),
         "bound_s": round(max(thinking, reading)),
         "shard_tokens": distinct,
+        "stages": round(met / distinct, 2),
     }
 
 

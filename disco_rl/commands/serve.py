@@ -64,6 +64,9 @@ def run(args: argparse.Namespace) -> int:
                 await backend.close()
             tokens = pool_tokens(reports, config.model_path, config.host_cache_gb)
             line += f" worker.kv_tokens={tokens}" if tokens else ""
+            flags = {name.replace("_", "-"): value for name, value in config.flags.items()}
+            if flags.get("radix-eviction-policy") == "priority" and not config.host_cache_gb:
+                line += " worker.hold=0.8"  # recipes/workers
         print(line, flush=True)
 
     async def serve() -> None:
