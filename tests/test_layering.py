@@ -34,6 +34,7 @@ UPWARD = {("engine", "clients"), ("rewards", "clients")}
 # The only homes of heavy packages, and of those that import them inside functions only.
 HEAVY_HOME = "trainer"
 HEAVY_LAZY = {
+    "commands/cluster_checks.py",  # doctor asks the installed torch about its GPUs
     "export",
     "evaluation",
     "engine/workers/dense.py",
