@@ -19,7 +19,7 @@ class SetAside:
 def parse_json(line: bytes) -> Any:
     """The value on a line of JSON. Raises `ValueError` saying what is wrong with the line."""
     try:
-        return json.loads(line.decode("utf-8").strip())
+        return json.loads(line.decode("utf-8").rstrip("\r\n"))  # so that it's named as cut off
     except UnicodeDecodeError as error:
         raise ValueError(f"not UTF-8 at byte {error.start} of the line") from None
     except (json.JSONDecodeError, RecursionError) as error:
