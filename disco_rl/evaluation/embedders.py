@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -88,7 +88,7 @@ class EndpointEmbedder:
         spent, key = calls.ledger.of("embedder"), calls.journal.key("embedder", digest)
         # A context's questions come together: the first one pays, the rest find its file.
         async with self._under_way.setdefault(digest, asyncio.Lock()):
-            vectors = self._files.read(digest)
+            vectors, paid = self._files.read(digest), None
             if vectors is None:
                 vectors, paid = await self._post(texts, calls)
                 self._files.write(digest, vectors)
@@ -102,7 +102,7 @@ class EndpointEmbedder:
             spent.seconds += paid["seconds"]
         return vectors
 
-    async def _post(self, texts: list[str], calls: Calls) -> tuple[np.ndarray, dict[str, float]]:
+    async def _post(self, texts: list[str], calls: Calls) -> tuple[np.ndarray, dict[str, Any]]:
         point = self._client.endpoint
         async with calls.gate.turn(calls.owner):
             began = time.perf_counter()
