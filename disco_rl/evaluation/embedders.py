@@ -89,7 +89,7 @@ class EndpointEmbedder:
         # A context's questions come together: the first one pays, the rest find its file.
         paid: dict[str, Any] | None
         async with self._under_way.setdefault(digest, asyncio.Lock()):
-            vectors = self._files.read(digest)
+            vectors, paid = self._files.read(digest), None
             if vectors is None:
                 vectors, paid = await self._post(texts, calls)
                 self._files.write(digest, vectors)
