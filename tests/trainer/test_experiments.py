@@ -78,9 +78,9 @@ def test_a_mode_is_one_of_ours_that_verl_accepts(mode: str, strategy: str) -> No
     switch = omega_conf_to_dataclass(v1.separate_async.hybrid_rollout)
     assert isinstance(switch, HybridRolloutSwitchConfig) and not switch.enable_switch
     if mode == "sync":
-        assert algorithm.rollout_correction.rollout_is is None and rollout.nnodes == 0
+        assert algorithm.rollout_correction["rollout_is"] is None and rollout.nnodes == 0
     else:
-        assert algorithm.rollout_correction.rollout_is == "token"
+        assert algorithm.rollout_correction["rollout_is"] == "token"
     if mode == "separate_async":  # what its constructor asserts
         a_step = v1.separate_async.parameter_sync_step * role.actor.ppo_mini_batch_size
         assert config.data.train_batch_size == a_step

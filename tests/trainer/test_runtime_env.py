@@ -1,6 +1,7 @@
 """What goes to the nodes of a Ray that a run joins: the plugin, and no secret."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ class Started(Exception):
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
     """What Ray is started with; nothing starts."""
     import ray
     import verl.trainer.main_ppo  # noqa: F401  (before the environment names our plugin)
@@ -39,8 +40,11 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
     monkeypatch.setattr(ray, "init", init)
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
-    monkeypatch.setattr(launch.os, "environ", {**launch.os.environ, **SECRETS})
-    return found
+    before = dict(launch.os.environ)
+    launch.os.environ.update(SECRETS)
+    yield found
+    launch.os.environ.clear()
+    launch.os.environ.update(before)
 
 
 def start(*overrides: str) -> None:
