@@ -96,7 +96,7 @@ def _save(key: list[str], result: dict[str, Any]) -> None:
     before = place.get(key[-1], {})
     if "arms" in result and before.get("overrides") == result["overrides"]:
         new = {arm["arm"] for arm in result["arms"]}
-        result["arms"] = [a for a in before["arms"] if a["arm"] not in new] + result["arms"]
+        result["arms"] = [a for a in before.get("arms", []) if a["arm"] not in new] + result["arms"]
     place[key[-1]] = result
     path.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
 
