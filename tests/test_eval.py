@@ -115,7 +115,8 @@ async def test_disco_builds_with_every_kind_of_worker(tmp_path: Path, worker: st
     url = "http://127.0.0.1:1/v1"
     given = [f"worker={worker}", f"models.driver.url={url}", "models.driver.model=m"]
     given += [f"worker.url={url}", "worker.model=m"] if worker == "chat" else []
-    config = OmegaConf.to_container(compose([*given, "benchmark.source=x"], name="eval"))
+    composed = compose([*given, "benchmark.source=x"], name="eval")
+    config = OmegaConf.to_container(composed, resolve=True)
     async with contextlib.AsyncExitStack() as stack:
         setup = await build_setup(config, tmp_path, stack)
     assert setup.method.worker is not None
