@@ -9,8 +9,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from omegaconf import OmegaConf
 
 from disco_rl import cli
+from disco_rl.config import compose
+from disco_rl.evaluation.build import build_setup
 from disco_rl.evaluation.runner import read_results
 from tests.clients.scripted import serve
 from tests.evaluation.methods.served import talks
@@ -105,6 +108,18 @@ async def test_evaluate_and_report_in_one_process(tmp_path: Path, capsys) -> Non
     assert "chain" in page and "<svg" not in page
     [row] = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| chain")]
     assert "| qa_1 300 | 4 | 25.0 |" in row  # one of the four questions has the answer "4 bells"
+
+
+@pytest.mark.parametrize("worker", ["retriever", "chat"])
+async def test_disco_builds_with_every_kind_of_worker(tmp_path: Path, worker: str) -> None:
+    url = "http://127.0.0.1:1/v1"
+    given = [f"worker={worker}", f"models.driver.url={url}", "models.driver.model=m"]
+    given += [f"worker.url={url}", "worker.model=m"] if worker == "chat" else []
+    composed = compose([*given, "benchmark.source=x"], name="eval")
+    config = OmegaConf.to_container(composed, resolve=True)
+    async with contextlib.AsyncExitStack() as stack:
+        setup = await build_setup(config, tmp_path, stack)
+    assert setup.method.worker is not None
 
 
 def test_bad_requests_say_what_to_set(tmp_path: Path, capsys) -> None:

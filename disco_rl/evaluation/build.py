@@ -11,7 +11,7 @@ from disco_rl.clients.drivers import EndpointDriver
 from disco_rl.clients.http import Endpoint, JsonClient
 from disco_rl.engine.config import EpisodeConfig
 from disco_rl.engine.protocols import DriverModel
-from disco_rl.engine.workers import build_worker
+from disco_rl.engine.workers import POOL_KEYS, build_worker
 from disco_rl.evaluation.calls import ChatModel
 from disco_rl.evaluation.embedders import Embedder, EndpointEmbedder, LocalEmbedder
 from disco_rl.evaluation.ledger import Price
@@ -137,8 +137,8 @@ async def _disco_parts(
         stack.push_async_callback(made.close)
         driver = made
     settings = dict(config["worker"])
-    bounds = ("max_concurrency", "max_findings")
-    kept = {key: settings.pop(key) for key in bounds if key in settings}
+    settings.pop("serve", None)  # `disco-rl serve workers` reads it
+    kept = {key: settings.pop(key) for key in POOL_KEYS if key in settings}
     # What a method costs mustn't depend on what earlier runs kept.
     if settings.get("kind") == "chat":
         settings["cache_mb"] = 0
