@@ -7,8 +7,11 @@ questions) that holds 0.
 """
 
 import json
+import platform
+import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from importlib.metadata import version
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -107,6 +110,17 @@ def plot(found: Mapping[str, Sequence[Mapping[str, Any]]], path: Path) -> None:
     figure.savefig(path, dpi=110)
 
 
+def made_with() -> dict[str, Any]:
+    """The checkout's commit, which should be that of the runs, and the versions that count."""
+    git = ["git", "rev-parse", "HEAD"]
+    commit = subprocess.run(git, cwd=Path(__file__).parent, capture_output=True, text=True)
+    packages = ("bm25s", "torch", "transformers")
+    return {
+        "commit": commit.stdout.strip(),
+        "versions": {"python": platform.python_version()} | {p: version(p) for p in packages},
+    }
+
+
 def main(argv: Sequence[str]) -> None:
     if not argv:
         raise SystemExit(__doc__)
@@ -121,7 +135,8 @@ def main(argv: Sequence[str]) -> None:
         raise SystemExit(f"{folder}: no runs; make some with recipes/flat_length/study.py")
     for name, rows in found.items():
         print(f"## {name}\n\n{table(rows)}\n")
-    (out / "results.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    results = made_with() | found
+    (out / "results.json").write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
     plot(found, out / "curves.png")
 
 
