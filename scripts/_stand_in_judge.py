@@ -1,4 +1,7 @@
-"""A judge's endpoint without a model: the match judge's verdicts, over the API of a real one."""
+"""A judge's endpoint without a model: the match judge's verdicts, over the API of a real one.
+
+Unlike that judge it sees through the paraphrases of the reward check, which a model must know.
+"""
 
 import asyncio
 import json
@@ -10,6 +13,7 @@ from typing import Any
 from aiohttp import web
 
 from disco_rl.rewards import MatchJudge
+from disco_rl.rewards.probes import PARAPHRASES
 
 NAME = "Qwen/Qwen3-235B-A22B-Instruct-2507"
 
@@ -77,5 +81,14 @@ async def _verdict(prompt: str) -> str:
     if "evidence" in asked:
         said = await judge.supports(asked["question"], asked["reply"], asked["evidence"])
     else:
-        said = await judge.verdict(asked["question"], asked["gold_answers"], asked["reply"])
+        said = await judge.verdict(asked["question"], asked["gold_answers"], _bare(asked["reply"]))
     return said.value
+
+
+def _bare(reply: str) -> str:
+    """What stands in the sentence of a paraphrase, or the reply as it is."""
+    for sentence in PARAPHRASES:
+        before, after = sentence.split("{}")
+        if reply.startswith(before) and reply.endswith(after):
+            return reply.removeprefix(before).removesuffix(after)
+    return reply
