@@ -50,6 +50,8 @@ def _records(path: Path) -> Iterator[bytes]:
         _, length, kind = struct.unpack_from("<IHB", content, at)
         if kind not in (_FULL, _FIRST, _MIDDLE, _LAST):
             return  # a run that was killed leaves zeros
+        if at + _HEADER + length > len(content):
+            return  # or half a record, as does one that is still being written
         parts.append(content[at + _HEADER : at + _HEADER + length])
         at += _HEADER + length
         if kind in (_FULL, _LAST):
