@@ -8,8 +8,11 @@ from typing import Any
 
 from aiohttp import web
 
-from disco_rl.rewards import LLMJudge, build_judge
+from disco_rl.rewards import LLMJudge, Verdict, build_judge
 from tests.clients.scripted import Reply, ScriptedServer, half, hangs, says, serve, status
+
+YES, NO, UNDECIDED = Verdict.YES, Verdict.NO, Verdict.UNDECIDED
+WHO = ("Who founded the Guild?", ["Ada Vey", "A. Vey"], "It was Ada Vey.")
 
 # One try, but a patient one: the machine may be busy.
 ONE_TRY = {"attempt_s": 20.0, "deadline_s": 60.0, "max_attempts": 1}
@@ -29,6 +32,10 @@ async def judging(*script: Reply, **changes: Any) -> AsyncIterator[tuple[LLMJudg
             yield judge, server
         finally:
             await judge.close()
+
+
+def verdict(word: str, **usage: Any) -> Reply:
+    return says({"verdict": word}, **usage)
 
 
 def drips(text: str, seconds: float) -> Reply:
