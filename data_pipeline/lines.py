@@ -133,6 +133,7 @@ def _begun(folder: Path, name: str, settings: Mapping[str, Any]) -> Manifest:
     file = folder / f"{name}.json"
     plain = json.loads(json.dumps(settings))
     if not file.is_file():
+        (folder / f"{name}.jsonl").unlink(missing_ok=True)  # of nobody knows which settings
         manifest: Manifest = {"settings": plain, "complete": False}
         write_manifest(folder, name, manifest)
         return manifest
@@ -142,7 +143,7 @@ def _begun(folder: Path, name: str, settings: Mapping[str, Any]) -> Manifest:
         changed = sorted(k for k in {*found, *plain} if found.get(k) != plain.get(k))
         raise ValueError(
             f"{file}: made with other settings, or from other input ({', '.join(changed)}); "
-            f"remove {folder}, or choose another out="
+            f"remove {file.name} there and those of the later steps, or choose another out="
         )
     return manifest
 

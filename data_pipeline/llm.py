@@ -97,12 +97,14 @@ class Llm:
             if error.retryable or error.status in (None, 401, 403, 404):
                 raise
             raise NoReply(str(error)) from error
+        # Cut off, it may be thoughts only, which quote the form of an answer.
+        said = "" if reply.finish == "length" else reply.text
         with self._lock, self._db:
-            self._db.execute("INSERT OR REPLACE INTO replies VALUES (?, ?)", (key, reply.text))
+            self._db.execute("INSERT OR REPLACE INTO replies VALUES (?, ?)", (key, said))
             self.calls += 1
             self.prompt_tokens += reply.usage.prompt
             self.output_tokens += reply.usage.completion
-        return reply.text
+        return said
 
     def usage(self) -> dict[str, int]:
         names = ("calls", "cached", "prompt_tokens", "output_tokens")
@@ -116,6 +118,6 @@ def _object(reply: str) -> dict[str, Any]:
         raise NoReply(f"no JSON object in the reply {reply[-120:]!r}")
     try:
         value, _ = json.JSONDecoder().raw_decode(said, start)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:  # the latter for brackets without end
         raise NoReply(f"the reply's JSON is broken ({error}): {said[:120]!r}") from error
     return dict(value)

@@ -55,7 +55,7 @@ def _checked(reply: dict, text: str, body: int, linker: Linker) -> tuple[Link, .
         name = name.strip()
         # Whole words: Rome doesn't stand in Romeo.
         place = re.compile(rf"(?<!\w){re.escape(name)}(?!\w)").search(text, body)
-        id = linker.store.find(title)
+        id = linker.store.find(title.encode("utf-8", "replace").decode())  # half a pair
         if place is None or id is None or linker.stops(title_key(title)):
             continue
         meant = linker.choose(id, name, around, linker.min_shared - 1)

@@ -44,6 +44,11 @@ class Case:
             yield one.title, self.store.text(one.page)[: one.cut]
 
     def passages(self) -> Iterator[tuple[str, str]]:
-        """What is beside the evidence: the inserted pages and the other paragraphs."""
+        """What is beside the evidence: the inserted pages, the other paragraphs, and what the gold
+        ones say before, between and after their evidence."""
         yield from self.pages()
-        yield from ((host.title, host.text) for host in self.hosts.hosts if not host.gold)
+        for host in self.hosts.hosts:
+            at = 0
+            for start, end in (*host.evidence, (len(host.text),) * 2):
+                yield host.title, host.text[at:start]
+                at = end

@@ -22,7 +22,7 @@ def read_questions(
     """Writes `questions.jsonl` and `set_aside.jsonl`; the manifest says how far the data is as we
     rely on it to be. Raises `ValueError` when nothing is usable or other settings made them."""
     name = "questions"
-    file_name = source.rpartition("/")[2]
+    file_name = source if source.startswith(HUB) else source.rpartition("/")[2]
     about: dict[str, Any] = {"in": file_name, "limit": limit}
     if not source.startswith(HUB):
         path = Path(source)

@@ -129,6 +129,9 @@ def _check(settings: Settings) -> None:
         "expansion.max_depth": (expansion.max_depth, 1),
         "filters.votes": (filters.votes, 1),
         "llm.max_concurrency": (settings.llm.max_concurrency, 1),
+        "questions.limit": (settings.questions.limit or 0, 0),
+        "dataset.limit": (settings.dataset.limit or 0, 0),
+        "dataset.n_validation": (settings.dataset.n_validation, 0),
     }
     for key, (value, minimum) in least.items():
         if value < minimum:

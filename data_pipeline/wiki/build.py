@@ -55,6 +55,7 @@ def build_pages(
             for number, source in enumerate(sources):
                 builder.add_source(number, source, progress)
             _finish(db)
+        db.execute("PRAGMA journal_mode=DELETE")  # one file, readable where nothing can be written
         return dict(read_meta(db)["counts"])
     finally:
         db.close()
@@ -100,6 +101,7 @@ def _resume(
         if not db.execute("SELECT name FROM sqlite_master").fetchall():
             db.execute("PRAGMA journal_mode=WAL")
             with db:
+                db.execute("BEGIN")  # sqlite3 opens none for a table: a kill would leave half
                 for statement in SCHEMA.split(";"):
                     db.execute(statement)
                 _set(db, "version", FORMAT_VERSION)
@@ -124,7 +126,6 @@ def _finish(db: sqlite3.Connection) -> None:
     with db:
         _set(db, "counts", _counts(db))  # at millions of pages, too slow to count at each call
         _set(db, "complete", True)
-    db.execute("PRAGMA journal_mode=DELETE")  # one file, readable where nothing can be written
 
 
 def _set(db: sqlite3.Connection, key: str, value: Any) -> None:
@@ -163,7 +164,11 @@ class _Builder:
                 _set(self.db, key, "all" if ended else done)
             progress(len(items))
             if broken is not None:
-                print(f"warning: {broken}; {done:,} records of it were read", file=sys.stderr)
+                print(
+                    f"warning: {broken}; {done:,} records of it were read. The rest is tried again "
+                    "at the next call; after another download, remove the store first",
+                    file=sys.stderr,
+                )
             if broken is not None or ended:
                 return
 

@@ -69,7 +69,10 @@ class _Parser(HTMLParser):
 def _title(attributes: dict[str, str | None]) -> str:
     """The title that a link within the ZIM leads to; empty for others."""
     href = attributes.get("href") or ""
-    parts = urlsplit(href)
+    try:
+        parts = urlsplit(href)
+    except ValueError:  # such as half an IPv6 address
+        return ""
     if parts.scheme or parts.netloc or not parts.path or "/I/" in parts.path:
         return ""
     return attributes.get("title") or unquote(parts.path.rpartition("/")[2]).removesuffix(".html")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from data_pipeline.musique_records import Record, read_records
+from data_pipeline.set_aside import SetAside
 from data_pipeline.wiki.page import Item, Redirect, SourceError, SourcePage, is_disambiguation
 
 
@@ -52,13 +53,16 @@ class Excerpts:
 
     path: Path
 
-    def raw(self) -> Iterator[tuple[str, list[str]]]:
+    def raw(self) -> Iterator[tuple[str, list[str]] | SetAside]:
         pages: dict[str, dict[str, None]] = {}
-        for title, text in self._paragraphs():
-            pages.setdefault(title, {})[text] = None
+        for one in self._paragraphs():
+            if isinstance(one, SetAside):
+                yield one
+            else:
+                pages.setdefault(one[0], {})[one[1]] = None
         yield from ((title, list(texts)) for title, texts in pages.items())
 
-    def _paragraphs(self) -> Iterator[tuple[str, str]]:
+    def _paragraphs(self) -> Iterator[tuple[str, str] | SetAside]:
         with self.path.open("rb") as file:
             grouped = b'"paragraphs"' not in file.read(2**16)
         if grouped:
@@ -70,11 +74,18 @@ class Excerpts:
                     f"{self.path}: not a list of title and text ({error!r})"
                 ) from None
             return
-        for record in read_records(self.path):
-            if isinstance(record, Record):
-                yield from ((p.title, p.text) for p in record.paragraphs)
+        try:
+            for record in read_records(self.path):
+                if isinstance(record, Record):
+                    yield from ((p.title, p.text) for p in record.paragraphs)
+                else:
+                    yield record
+        except ValueError as error:
+            raise SourceError(str(error)) from error
 
-    def convert(self, raw: tuple[str, list[str]]) -> Item:
+    def convert(self, raw: tuple[str, list[str]] | SetAside) -> Item:
+        if isinstance(raw, SetAside):
+            return raw
         text = "\n".join(raw[1])
         return SourcePage(raw[0], text, (), is_disambiguation(raw[0], text), True)
 

@@ -9,7 +9,10 @@ _SKIPPED_TAGS = re.compile(
     "ref|references|gallery|table|math|score|timeline|imagemap|style|script|syntaxhighlight|"
     "source|chem|hiero|graph|mapframe|templatestyles|noinclude"
 )
-_SKIPPED_LINKS = re.compile(r"\s*(?:file|image|category|media|special|wikt|[a-z]{2,3}):", re.I)
+# Namespaces, and languages, which are in lower case and close up: "CSI: Miami" is a title.
+_SKIPPED_LINKS = re.compile(
+    r"\s*(?:(?i:file|image|category|media|special|wikt|wp):|[a-z]{2,3}:(?!\s))"
+)
 _SECTIONS_CUT = frozenset(
     ("references", "external links", "further reading", "notes", "bibliography", "sources")
 )

@@ -62,7 +62,6 @@ def _start_ray(config: DictConfig) -> list[Any]:
     runtime environment, which Ray applies process by process and which keeps it from reusing idle
     ones. The nodes of a Ray that is joined have their own environment, so there it has to.
     """
-    import ray
     from verl.trainer.constants_ppo import get_ppo_ray_runtime_env
 
     from disco_rl.trainer.cpu.startup import logical_gpus, start_servers
@@ -80,8 +79,23 @@ def _start_ray(config: DictConfig) -> list[Any]:
             os.environ.setdefault(key, value)
         temporary = str(Path(tempfile.gettempdir()) / f"disco-ray-{os.getuid()}")
         options = {"_temp_dir": temporary, "num_gpus": logical_gpus(config), **options}
-    ray.init(**options)
+    start_ray(**options)
     return start_servers(config)
+
+
+def start_ray(tries: int = 4, **options: Any) -> None:
+    """`ray.init`, again where Ray's own node didn't come up in the 30 s that it gives it: on a
+    machine that does something else too it may take longer."""
+    import ray
+
+    for left in reversed(range(tries)):
+        try:
+            ray.init(**options)
+            return
+        except Exception as error:
+            if not left or "timed out during startup" not in str(error):
+                raise
+            ray.shutdown()
 
 
 def checkpointed_step(config: DictConfig) -> int:

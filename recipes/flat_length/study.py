@@ -12,7 +12,8 @@ each length. Runs through the harness, so it resumes, and `disco-rl report` draw
 common). `musique`: gold decompositions in place of a Driver, so that only grounding is measured:
 every hop is looked up with the earlier gold answers filled in, and the answer counts where it was
 found; among the other records' paragraphs, then those of the `filler` pages. Filler that runs out
-is repeated, which is counted. Tokens are words and marks. `n=`, `lengths=16384,65536` make it less.
+is repeated, which is counted. Tokens are words and marks. `n=`, `lengths=16384,65536` make it less;
+what has a dot goes to the config of `disco-rl eval`, such as `worker.max_findings=4`.
 """
 
 import asyncio
@@ -225,6 +226,7 @@ def study_config(kind: str, given: Mapping[str, str]) -> dict[str, Any]:
             ),
             "models.driver.sampling={temperature: 0.0}",
         ]
+    overrides += [f"{key}={value}" for key, value in given.items() if "." in key]
     composed = OmegaConf.to_container(compose(overrides, name="eval"), resolve=True)
     assert isinstance(composed, dict)
     return composed  # type: ignore[return-value]

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +98,18 @@ def test_leaks_are_found_in_the_words(store: PageStore) -> None:
     verdicts = {v.filter: v for v in judge(case(store), list(FILTERS))}
     assert verdicts["answer_outside"].status is Status.DROPPED
     assert {v.status for n, v in verdicts.items() if n != "answer_outside"} == {Status.NOT_RUN}
+
+
+def test_a_gold_paragraph_may_leak_beside_its_evidence(tmp_path: Path) -> None:
+    far = small_wiki.store(tmp_path, [SourcePage("Far", "Nothing of use here. " * 400)])
+    one = case(far, title="Far")
+    (start, end), *_ = one.hosts.hosts[1].evidence
+    mayors = one.hosts.hosts[1].text
+    twice = f"{mayors}The mayor of Tesmar, then, is Hall. And more.\n"
+    assert "Varo Hall" in mayors[start:end] and answer_outside(one) is None
+    hosts = replace(one.hosts, hosts=(one.hosts.hosts[0], replace(one.hosts.hosts[1], text=twice)))
+    reason = answer_outside(replace(one, hosts=hosts))
+    assert reason is not None and "'Mayors' answers it in one sentence: 'The mayor of" in reason
 
 
 def test_a_page_with_all_answers(tmp_path: Path) -> None:
@@ -201,6 +214,22 @@ async def test_a_useless_reply_is_no_verdict_and_a_dead_server_stops_the_run(
     assert len(server.bodies) == 4
 
 
+@pytest.mark.parametrize(
+    "reply",
+    [
+        says('Okay. The form is {"answer": "..."}. So let', finish="length"),  # thoughts, cut off
+        says('{"a":' * 5000),
+    ],
+)
+async def test_no_reply_of_use_stays_none(reply: Any, tmp_path: Path) -> None:
+    async with serve(reply) as server:
+        with llm(server, tmp_path) as model:
+            for _ in range(2):  # as it comes, and from the cache
+                with pytest.raises(NoReply):
+                    await asyncio.to_thread(model.ask, "answer", question="", passages="", given="")
+    assert len(server.bodies) == 1
+
+
 async def test_a_filter_without_a_verdict_has_failed(tmp_path: Path, store: PageStore) -> None:
     async with serve(says("Who knows?")) as server:
         with llm(server, tmp_path) as model:
@@ -222,6 +251,7 @@ async def test_mentions_of_a_model_are_checked(tmp_path: Path, store: PageStore)
         {"text": "Reds", "page": "Red"},  # doesn't stand there
         {"text": "This", "page": "This"},  # a stop title
         {"text": "Red", "page": "Nowhere"},
+        {"text": "Red", "page": "Re\ud83d"},
         {"text": 3, "page": "Red"},
     ]
     replies = [says({"mentions": mentions}), says({"mentions": "none"})]

@@ -54,6 +54,12 @@ def redirects(value: Any) -> Callable[[Path], dict[str, str]]:
     return write
 
 
+def excerpts(folder: Path) -> dict[str, str]:
+    records = json.dumps(small_wiki.records(2, small_wiki.titles(9), 4)).encode()
+    (folder / "excerpts.json").write_bytes(records[:-100] + b"\xff" + records[-100:])
+    return {"kind": "excerpts", "path": str(folder / "excerpts.json")}
+
+
 PAGES = {
     "truncated bz2": (cut_dump, "fetch it again"),
     "page of 30 MB in a dump": (long_dump, "of markup, over 8,388,608"),
@@ -72,6 +78,7 @@ PAGES = {
         lines({"title": "L", "text": "T", "links": [[1]]}),
         "links must be",
     ),
+    "excerpts that aren't UTF-8": (excerpts, "not UTF-8"),
     "redirect to itself": (redirects({"Round": "round"}), "leads to itself"),
     "redirects that are no JSON": (redirects("{"), "redirects.json: not JSON"),
 }

@@ -162,6 +162,8 @@ def changed(change: Any) -> dict[str, Any]:
         (record(question_decomposition=[]), "question_decomposition must be a list"),
         (record(answer_aliases="Varo"), "answer_aliases must be a list of texts"),
         (record(answer="Someone", answer_aliases=[]), "isn't the record's answer 'Someone'"),
+        (record(question="Who \ud800?"), "question holds half of a surrogate pair"),
+        (record(answer_aliases=["Varo \ud800"]), "answer_aliases holds half of a surrogate pair"),
         (["a list"], "not an object but list"),
         (
             changed(lambda v: v["paragraphs"][2].pop("paragraph_text")),

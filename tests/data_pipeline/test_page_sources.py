@@ -74,7 +74,8 @@ def test_a_dump_and_its_wikitext(tmp_path: Path) -> None:
     text = (
         b"{{Infobox|a=[[No]]}}\n'''Anna''' ([[Latin]]: ''A'')&lt;ref>[[R]]&lt;/ref> is of "
         b"[[Rome|the city]], {{convert|5|km|mi}} off. [[File:A.png|thumb|a [[X]]]]\n"
-        b"== Life ==\n* [[:Paris#Old|Paris]] &amp;amp; more\n== References ==\n[[Cut]]\n"
+        b"== Life ==\n* [[:Paris#Old|Paris]] &amp;amp; more [[de:Anna]]of [[CSI: NY|it]]\n"
+        b"== References ==\n[[Cut]]\n"
         b"[[Category:Singers]]"
     )
     path = tmp_path / "d.xml.bz2"
@@ -92,11 +93,14 @@ def test_a_dump_and_its_wikitext(tmp_path: Path) -> None:
     pytest.importorskip("mwparserfromhell")
     page, redirect, bad, mercury = converted("dump", path)  # and no talk page
     assert isinstance(page, SourcePage) and page.revision == "2016" and not page.disambiguation
-    assert page.text.strip() == ("Anna (Latin: A) is of the city, 5 km off.\nLife\nParis & more")
+    assert page.text.strip() == (
+        "Anna (Latin: A) is of the city, 5 km off.\nLife\nParis & more of it"
+    )
     assert [(page.text[k.start : k.end], k.title) for k in page.links] == [
         ("Latin", "Latin"),
         ("the city", "Rome"),
         ("Paris", "Paris#Old"),
+        ("it", "CSI: NY"),
     ]
     assert redirect == Redirect("Ann", "Anna")
     assert isinstance(bad, SetAside) and "aren't UTF-8" in bad.reason
@@ -129,10 +133,10 @@ def test_html_of_a_zim_page() -> None:
         '<head><title>X</title></head><h1>Anna</h1><p>Anna is of <a href="Rome.html" title="Rome">'
         'the\n city</a><sup><a href="#1">[1]</a></sup> &amp; <a href="../A/Bo_C%27s">Bo</a>.</p>'
         '<table><tr><td><a href="No">no</a><br></td></tr></table><ul><li>One'
-        '<li>Two <a href="https://a.b/C">out</a></ul>'
+        '<li>Two <a href="https://a.b/C">out</a> <a href="http://[x">of</a></ul>'
     )
     text, links = to_text(html, "Anna")
-    assert text.strip() == "Anna is of the city & Bo.\nOne\nTwo out"
+    assert text.strip() == "Anna is of the city & Bo.\nOne\nTwo out of"
     assert [(text[k.start : k.end], k.title) for k in links] == [
         ("the city", "Rome"),
         ("Bo", "Bo_C's"),

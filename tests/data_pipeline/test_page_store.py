@@ -4,9 +4,11 @@ import gzip
 import json
 import pickle
 import re
+import sqlite3
 import sys
 import zlib
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -82,6 +84,27 @@ def test_a_killed_build_goes_on_to_the_same_store(tmp_path: Path) -> None:
         assert rows(tmp_path / "part.sqlite", table) == rows(tmp_path / "whole.sqlite", table)
     with pytest.raises(ValueError, match="built with other settings"):
         build(tmp_path / "part.sqlite", Listed(items), max_chars=50)
+
+
+def test_a_kill_while_tables_are_made_or_after_the_last_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, items = tmp_path / "p.sqlite", Listed((SourcePage("A", "B."),))
+    with monkeypatch.context() as patch:
+        patch.setattr("data_pipeline.wiki.build._set", dies)
+        with pytest.raises(KeyboardInterrupt):
+            build(store, items)
+    counts = build(store, items)
+    assert counts["pages"] == 1
+    with closing(sqlite3.connect(store)) as db:  # complete, and not yet one file again
+        db.execute("PRAGMA journal_mode=WAL")
+    assert build(store, items) == counts
+    with closing(sqlite3.connect(store)) as db:
+        assert db.execute("PRAGMA journal_mode").fetchone() == ("delete",)
+
+
+def dies(*_: object) -> None:
+    raise KeyboardInterrupt
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ import pytest
 from data_pipeline.__main__ import main
 from data_pipeline.lines import Backend, ordered, run_lines
 from data_pipeline.steps.run import run
+from disco_rl.trainer.launch import start_ray
 from tests.data_pipeline.pipeline import ROOT, hashes, overrides, quiet, typed
 
 
@@ -95,7 +96,7 @@ def test_backends_keep_the_order(backend: Backend) -> None:
 @pytest.mark.slow
 def test_ray_gives_the_same(built: Path, inputs: Path, tmp_path: Path) -> None:
     ray = pytest.importorskip("ray")
-    ray.init(num_cpus=2, include_dashboard=False, logging_level="ERROR")
+    start_ray(num_cpus=2, include_dashboard=False, logging_level="ERROR")
     try:
         run(typed(overrides(inputs, tmp_path / "out", "backend=ray")), "dataset", quiet)
     finally:
@@ -117,5 +118,7 @@ def test_a_failing_item_stops_the_step_and_the_rest_goes_on_later(tmp_path: Path
     lines = (tmp_path / "step.jsonl").read_bytes()
     assert [json.loads(line)["value"] for line in lines.splitlines()] == list(range(6))
     assert manifest["sha256"] == hashlib.sha256(lines).hexdigest()
-    with pytest.raises(ValueError, match=r"other settings, or from other input \(a\)"):
-        run_lines(tmp_path, "step", {"a": 2}, range(6), work)
+    with pytest.raises(ValueError, match=r"other input \(a\); remove step\.json there"):
+        run_lines(tmp_path, "step", {"a": 2}, range(3), work)
+    (tmp_path / "step.json").unlink()  # as it says: lines of other settings aren't taken over
+    assert run_lines(tmp_path, "step", {"a": 2}, range(2), work)["lines"] == 2

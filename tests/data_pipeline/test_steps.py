@@ -159,6 +159,7 @@ def test_what_the_folder_holds(built: Path) -> None:
         (["pages.sources=[{kind: pdf, path: a}]"], "a source is {kind, path} with kind of"),
         (["filters.evaluation=[none.json]"], "none.json"),
         (["expansion.bredth=3"], "did you mean 'expansion.breadth'?"),
+        (["questions.limit=-1"], "questions.limit must be at least 0, not -1"),
         (["dataset.n_validation=50"], "samples are kept, and 50 are for validation"),
     ],
 )
