@@ -6,7 +6,8 @@
     python scripts/rehearse.py --nodes 2                         # two nodes of Ray, on this machine
 
 Each run is `disco-rl train experiment=NAME mode=MODE rehearsal=cpu` and `disco-rl export`, as on
-GPUs: configs/rehearsal/cpu.yaml lists all that differs. The Worker is a llama.cpp server with
+GPUs: configs/rehearsal/cpu.yaml lists all that differs, but for the contexts, which are made here
+and have two shards, so that llama.cpp on one core reads them in minutes. The Worker there is
 SmolLM2; the judge is a stand-in over the same API, since no model this small can judge. What a run
 must leave behind is checked; figures go to OUT/rehearsal.json. Needs `make data driver`.
 """
@@ -68,6 +69,7 @@ def main() -> int:
     args = parser.parse_args()
     done = []
     with ExitStack() as stack:
+        data = world(args.out / "world")
         endpoints = [
             f"worker.url={stack.enter_context(worker(args.out, args.port))}",
             f"judge.url={stack.enter_context(judging())}",
@@ -76,7 +78,7 @@ def main() -> int:
             for mode in args.modes:
                 for ranks in args.ranks:
                     given = (experiment, mode, ranks, args.nodes)
-                    run = rehearse(*given, args.out, [*endpoints, *args.overrides])
+                    run = rehearse(*given, args.out, [*data, *endpoints, *args.overrides])
                     done.append(run)
                     told = "; ".join(run.problems) or "all there"
                     steps = ", ".join(f"{seconds:.1f}" for seconds in run.step_s)
@@ -85,6 +87,19 @@ def main() -> int:
                         json.dumps([asdict(one) for one in done], indent=2) + "\n"
                     )
     return 1 if any(run.problems for run in done) else 0
+
+
+def world(folder: Path) -> list[str]:
+    """Overrides that train on a small world of short contexts, made in `folder`."""
+    words = ["lengths=[[1024, 1]]", "hops=[[2, 1]]", "n_train=32", "n_validation=8", "n_test=8"]
+    if not (folder / "manifest.json").is_file():
+        pipeline = [sys.executable, "-m", "data_pipeline", "world", f"out={folder}", *words]
+        subprocess.run(pipeline, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+    return [
+        f"data.train_files={folder / 'train.parquet'}",
+        f"data.val_files={folder / 'validation.parquet'}",
+        f"disco.context_store={folder / 'contexts'}",
+    ]
 
 
 @contextmanager
