@@ -72,7 +72,7 @@ async def test_a_block_over_its_time_costs_the_session_not_the_question() -> Non
         return "Ada" if "no turns left" in prompt else next(turns)
 
     async with bench(say) as b:
-        method = Rlm(turns=2, limits=ReplLimits(block_s=0.5))
+        method = Rlm(turns=2, limits=ReplLimits(block_s=3))
         attempt = await method.run(TASK, document(CONTEXT), b.calls)
     assert "new session" in attempt.record["turns"][0]["output"]
     assert attempt.record["turns"][1]["output"] == "False\n" and attempt.record["sessions"] == 2
