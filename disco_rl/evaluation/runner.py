@@ -194,7 +194,10 @@ def _drop_cut_line(path: Path) -> None:
 
 
 async def _judged(item: Item, given: str | None, judge: Judge) -> float | None:
-    """1 or 0; None where the judge abstains or fails: never a wrong answer."""
+    """1 or 0; None where the judge abstains or fails: never a wrong answer. None too for multiple
+    choice, where the gold answer is a letter and its own scorers know how one is said."""
+    if item.gold.options:
+        return None
     if not (given or "").strip():
         return 0.0
     try:

@@ -172,6 +172,19 @@ async def test_a_judge_that_fails_is_no_wrong_answer(tmp_path: Path) -> None:
     assert result["scores"] == {"official": 1.0, "strict": 0.0, "judge": None}
 
 
+async def test_a_letter_is_left_to_its_own_scorers(tmp_path: Path) -> None:
+    class Chooses:
+        async def run(self, task: Task, document: Document, calls: Calls) -> Attempt:
+            return Attempt("The correct answer is (B)")
+
+    options = ("a lake", "a river")
+    item = Item(
+        "m", "long", "longbench_v2", Task("What?", options), Gold(("B",), options), held("d", TEXT)
+    )
+    [result] = await runner.run(tmp_path, [item], setup(None, Chooses()))
+    assert (result["scores"]["official"], result["scores"]["judge"]) == (1.0, None)
+
+
 def test_another_config_is_refused(tmp_path: Path) -> None:
     runner.begin(tmp_path, "a: 1\nb: 2\n")
     runner.begin(tmp_path, "a: 1\nb: 2\n")
