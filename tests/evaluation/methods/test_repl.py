@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from disco_rl.evaluation.methods import repl as repl_module
 from disco_rl.evaluation.methods.repl import Ran, Repl, ReplError, ReplLimits
 from disco_rl.evaluation.methods.sandbox import supported
 
@@ -255,6 +256,21 @@ async def test_a_flood_ends_the_session() -> None:
     flood = "import os\nwhile True: os.write(1, b'x' * 65536)"
     with pytest.raises(ReplError):
         await run(flood, block_s=20)
+
+
+async def test_a_session_with_a_full_pipe_is_closed_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(repl_module, "_LINE", 1 << 16)  # so that what reads the pipe is soon full
+    flood = (
+        "import os\n"
+        """os.write(1, b'{"output": "", "answer": null}\\n')\n"""
+        "while True: os.write(1, b'x\\n' * 20_000)"
+    )
+    async with Repl("", echo) as repl:
+        assert await repl.run(flood) == Ran("", None)
+        await asyncio.sleep(1)  # while the pipe fills
+        await asyncio.wait_for(repl.close(), 30)
 
 
 async def test_asking_for_nothing_for_ever_is_the_blocks_own_time() -> None:
