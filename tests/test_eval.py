@@ -15,7 +15,8 @@ from disco_rl import cli
 from disco_rl.config import compose
 from disco_rl.evaluation.build import build_setup
 from disco_rl.evaluation.runner import read_results
-from tests.clients.scripted import serve
+from disco_rl.rewards import Verdict
+from tests.clients.scripted import says, serve
 from tests.evaluation.methods.served import talks
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -120,6 +121,19 @@ async def test_disco_builds_with_every_kind_of_worker(tmp_path: Path, worker: st
     async with contextlib.AsyncExitStack() as stack:
         setup = await build_setup(config, tmp_path, stack)
     assert setup.method.worker is not None
+
+
+async def test_a_judges_verdict_is_paid_for_once_a_run(tmp_path: Path) -> None:
+    url = "http://127.0.0.1:1/v1"
+    async with serve(says({"verdict": "yes"})) as server:
+        given = [f"models.driver.url={url}", "models.driver.model=m", "benchmark.source=x"]
+        given += ["judge=llm", f"judge.url={server.url}", "judge.model=judge"]
+        config = OmegaConf.to_container(compose(given, name="eval"), resolve=True)
+        for _ in range(2):  # the second is the run after a kill
+            async with contextlib.AsyncExitStack() as stack:
+                judge = (await build_setup(config, tmp_path, stack)).judge
+                assert await judge.verdict("Who?", ["Ada Vey"], "It was Ada.") is Verdict.YES
+        assert len(server.bodies) == 1
 
 
 def test_bad_requests_say_what_to_set(tmp_path: Path, capsys) -> None:

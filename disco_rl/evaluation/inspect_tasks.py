@@ -154,7 +154,11 @@ class _Run:
                 clients = {role: RoleClient(role) for role in ROLES}
                 setup = await build_setup(self._config, self._folder, self._stack, clients=clients)
                 if self._grader:
-                    judge = LLMJudge(LLMJudgeConfig("", ""), [RoleClient("grader")])
+                    kept = LLMJudgeConfig(
+                        "", str(get_model(role="grader")), cache_dir=str(self._folder / "judge")
+                    )
+                    judge = LLMJudge(kept, [RoleClient("grader")])
+                    self._stack.push_async_callback(judge.close)
                     setup = replace(setup, judge=judge)
                 self._setup = setup, FairGate(setup.max_calls)
             self._users += 1

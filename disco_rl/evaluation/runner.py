@@ -6,6 +6,7 @@ RUN/config.yaml        what was run; a run goes on only with the same
 RUN/items.jsonl        one result an item, appended when it is done; contexts by id only
 RUN/in_flight/*.jsonl  replies of items under way
 RUN/embeddings/*.npy   vectors of contexts
+RUN/judge              verdicts of a model judge
 RUN/summary.json       written last: its existence means complete
 """
 
