@@ -54,7 +54,8 @@ def main(argv: Sequence[str]) -> int:
         code = cli.main(["eval", *overrides, f"out={folder / run}"])
         if code == 2:
             return code
-    return cli.main(["report", str(folder)])
+    baseline = studies[name].get("baseline")
+    return cli.main(["report", str(folder), *(["--baseline", baseline] if baseline else [])])
 
 
 if __name__ == "__main__":

@@ -49,6 +49,18 @@ def test_every_run_of_a_study_composes(name: str) -> None:
         list(STUDY.runs(study, []))
 
 
+def test_the_main_table_is_compared_with_its_baseline(monkeypatch) -> None:
+    commands: list[list[str]] = []
+    monkeypatch.setattr(STUDY.cli, "main", lambda argv: commands.append(argv) or 0)
+    main = STUDIES["main"]
+    given = [f"{key}=x" for key in [*main["needs"], *main["files"]]]
+    assert STUDY.main(["main", *given]) == 0
+    *runs, report = commands
+    assert report == ["report", "runs/eval/main", "--baseline", "full_context"]
+    compared = [argv for argv in runs if argv[-1].startswith("out=runs/eval/main/full_context-")]
+    assert len(compared) == len(main["axes"]["benchmark"])
+
+
 def test_limits_are_in_model_tokens_and_rag_names_its_embedder() -> None:
     embedded = {name for name, study in STUDIES.items() if "tokenizer=words" in study["common"]}
     assert embedded == {"behaviour_embedded", "dropout_embedded"}  # in words as it was trained
