@@ -123,6 +123,18 @@ async def test_disco_builds_with_every_kind_of_worker(tmp_path: Path, worker: st
     assert setup.method.worker is not None
 
 
+async def test_the_workers_own_prices_are_what_disco_costs(tmp_path: Path) -> None:
+    url = "http://127.0.0.1:1/v1"
+    given = [f"models.driver.url={url}", "models.driver.model=m", "benchmark.source=x"]
+    given += ["worker=chat", f"worker.url={url}", "worker.model=w", "worker.prices.prompt=0.5"]
+    for method, prompt in (("disco", 0.5), ("chain_of_agents", 0.0)):
+        composed = compose([*given, f"method={method}"], name="eval")
+        config = OmegaConf.to_container(composed, resolve=True)
+        async with contextlib.AsyncExitStack() as stack:
+            setup = await build_setup(config, tmp_path, stack)
+        assert setup.prices["worker"].prompt == prompt
+
+
 async def test_a_judges_verdict_is_paid_for_once_a_run(tmp_path: Path) -> None:
     url = "http://127.0.0.1:1/v1"
     async with serve(says({"verdict": "yes"})) as server:

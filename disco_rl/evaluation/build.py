@@ -60,6 +60,9 @@ async def build_setup(
             await stack.enter_async_context(client)
         if client is not None:
             models[role] = ChatModel(client, request(model), model.get("thinking_tokens") or 0)
+    own = config["worker"].get("prices") or {}
+    if config["method"].get("kind") == "disco" and any(own.values()):
+        prices["worker"] = Price(**own)
     tokenizer = load_tokenizer(config["tokenizer"])
     local = config["models"]["driver"]["url"] or config["method"].get("driver_folder")
     if driver is None and clients and not local:
