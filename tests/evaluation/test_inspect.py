@@ -46,7 +46,9 @@ def command(tmp_path: Path, **more: str) -> str:
     return " ".join(f"{key}={value}" for key, value in (given | more).items())
 
 
-def run(tmp_path: Path, driver: Model, worker: Model, grader: Model | None = None) -> Any:
+def run(
+    tmp_path: Path, driver: Model, worker: Model, grader: Model | None = None, **more: Any
+) -> Any:
     task = disco_eval(command(tmp_path), grader=grader is not None)
     [log] = inspect_eval(
         task,
@@ -54,6 +56,7 @@ def run(tmp_path: Path, driver: Model, worker: Model, grader: Model | None = Non
         model_roles={"worker": worker.build(), "grader": (grader or driver).build()},
         log_dir=str(tmp_path / "logs"),
         display="none",
+        **more,
     )
     assert log.status == "success", log.error
     return log
@@ -65,9 +68,12 @@ def verdict(prompt: str) -> str:
 
 def test_roles_scores_and_a_second_run_that_costs_nothing(tmp_path: Path) -> None:
     driver, worker = Model(lambda prompt: "4 bells"), Model(lambda prompt: "notes")
+    run(tmp_path, driver, worker, limit=2)
+    assert not (tmp_path / "run" / "summary.json").exists()  # two of four: not complete
     log = run(tmp_path, driver, worker)
     results = read_results(tmp_path / "run")
     assert len(results) == len(log.samples) == 4
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["official"] == 25
     assert len(driver.sent) == 4 and all("last reader" in text for text in driver.sent)
     assert len(worker.sent) == sum(r["ledger"]["worker"]["calls"] for r in results) > 8
     spent = results[0]["ledger"]["driver"]
