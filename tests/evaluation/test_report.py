@@ -11,6 +11,7 @@ from disco_rl.evaluation.habits import narrow_habits, pooled
 from disco_rl.evaluation.intervals import paired
 from disco_rl.evaluation.report.page import page
 from disco_rl.evaluation.report.plots import plots
+from disco_rl.evaluation.report.published import PUBLISHED, published
 from disco_rl.evaluation.report.runs import Run, against, figures, find_runs
 from disco_rl.evaluation.report.tables import markdown, tables
 
@@ -113,6 +114,13 @@ def test_runs_of_two_studies_are_told_apart(tmp_path: Path) -> None:
     names = ["cost/full_context", "families/full_context"]
     assert [found.name for found in find_runs(tmp_path)] == names
     assert [found.name for found in find_runs(folder)] == ["full_context"]
+
+
+def test_gemini_and_table_4_are_of_the_long_subset() -> None:
+    found = [p for p in published("longbench_v2") if p.group == "long"]
+    assert {p.score for p in found if "Gemini" in p.system} == {71.3, 72.2, 70.37}
+    assert len(found) == 8 and {p.source for p in found} == {"DISCO paper"}
+    assert not any("Gemini" in p.system for p in PUBLISHED if p not in found)
 
 
 def test_an_unfinished_run_is_said_to_be() -> None:
