@@ -102,6 +102,13 @@ def test_no_answer_exits_with_1_and_says_why(
     assert "no answer (invalid_call)" in shown.err
 
 
+def test_a_served_worker_is_not_in_a_models_settings() -> None:
+    served = {"kind": "retriever", "embeddings_url": "http://10.0.0.7/v1", "api_key_env": "KEY"}
+    assert "worker" not in settings_of({"worker": served}, None)
+    local = {"kind": "retriever", "embeddings_url": None, "top_k": 2}
+    assert settings_of({"worker": local}, None)["worker"] == local
+
+
 async def test_an_endpoint_is_given_its_times_and_the_template() -> None:
     async with serve(says("hello")) as server:
         given = [f"driver.endpoint={server.url}", "driver.endpoint_model=m"]
