@@ -111,11 +111,12 @@ async def test_evaluate_and_report_in_one_process(tmp_path: Path, capsys) -> Non
     assert "| qa_1 300 | 4 | 25.0 |" in row  # one of the four questions has the answer "4 bells"
 
 
-@pytest.mark.parametrize("worker", ["retriever", "chat"])
+@pytest.mark.parametrize("worker", ["retriever", "chat", "embedding"])
 async def test_disco_builds_with_every_kind_of_worker(tmp_path: Path, worker: str) -> None:
     url = "http://127.0.0.1:1/v1"
     given = [f"worker={worker}", f"models.driver.url={url}", "models.driver.model=m"]
     given += [f"worker.url={url}", "worker.model=m"] if worker == "chat" else []
+    given += [f"worker.embeddings_url={url}"] if worker == "embedding" else []
     composed = compose([*given, "benchmark.source=x"], name="eval")
     config = OmegaConf.to_container(composed, resolve=True)
     async with contextlib.AsyncExitStack() as stack:

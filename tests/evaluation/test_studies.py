@@ -61,6 +61,13 @@ def test_the_main_table_is_compared_with_its_baseline(monkeypatch) -> None:
     assert len(compared) == len(main["axes"]["benchmark"])
 
 
+def test_the_dense_worker_of_table_3_is_the_papers() -> None:
+    study = STUDIES["dense"]
+    given = [f"{key}=x" for key in [*study["needs"], *study["files"]]]
+    worker = compose(dict(STUDY.runs(study, given))["dense"], name="eval").worker
+    assert (worker.embeddings_model, worker.embeddings_url) == ("Qwen/Qwen3-Embedding-4B", "x")
+
+
 def test_limits_are_in_model_tokens_and_rag_names_its_embedder() -> None:
     embedded = {name for name, study in STUDIES.items() if "tokenizer=words" in study["common"]}
     assert embedded == {"behaviour_embedded", "dropout_embedded"}  # in words as it was trained
