@@ -61,6 +61,17 @@ def test_the_main_table_is_compared_with_its_baseline(monkeypatch) -> None:
     assert len(compared) == len(main["axes"]["benchmark"])
 
 
+def test_the_main_table_has_ruler_of_squad_and_of_hotpotqa() -> None:
+    main = STUDIES["main"]
+    given = [f"{key}={key}.json" for key in [*main["needs"], *main["files"]]]
+    sources = {
+        compose(overrides, name="eval").benchmark.source
+        for run, overrides in STUDY.runs(main, given)
+        if run.startswith("disco-ruler")
+    }
+    assert sources == {"ruler_squad.json", "ruler_hotpotqa.json"}
+
+
 def test_the_dense_worker_of_table_3_is_the_papers() -> None:
     study = STUDIES["dense"]
     given = [f"{key}=x" for key in [*study["needs"], *study["files"]]]
