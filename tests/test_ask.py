@@ -112,7 +112,7 @@ def test_a_served_worker_is_not_in_a_models_settings() -> None:
 async def test_an_endpoint_is_given_its_times_and_the_template() -> None:
     async with serve(says("hello")) as server:
         given = [f"driver.endpoint={server.url}", "driver.endpoint_model=m"]
-        given += ["driver.attempt_s=7.0", "driver.deadline_s=9.0"]
+        given += ["driver.attempt_s=7.0", "driver.call_deadline_s=9.0"]
         given += ["+driver.template.enable_thinking=false"]
         plain: Any = OmegaConf.to_container(compose(given, name="ask"), resolve=True)
         driver = ask._driver(plain["driver"])

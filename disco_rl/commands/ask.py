@@ -124,7 +124,7 @@ def _driver(config: dict[str, Any]) -> Any:
         config["endpoint_model"],
         config["api_key_env"],
         attempt_s=config["attempt_s"],
-        deadline_s=config["deadline_s"],
+        deadline_s=config["call_deadline_s"],
     )
     sampling = dict(config["sampling"] or {})
     if config["template"]:
