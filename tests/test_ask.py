@@ -8,10 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from omegaconf import OmegaConf
 
 from disco_rl import cli
 from disco_rl.commands import ask, document
+from disco_rl.config import compose
 from disco_rl.export.settings import settings_of, settings_overrides, write_settings
+from tests.clients.scripted import says, serve
 from tests.fakes import ScriptedModel
 
 WIKI = Path(__file__).resolve().parents[2] / "shared" / "data" / "wiki" / "pages.jsonl.gz"
@@ -97,6 +100,30 @@ def test_no_answer_exits_with_1_and_says_why(
     shown = capsys.readouterr()
     assert "Answer: none" in shown.out and "no valid plan" in shown.out
     assert "no answer (invalid_call)" in shown.err
+
+
+def test_a_served_worker_is_not_in_a_models_settings() -> None:
+    served = {"kind": "retriever", "embeddings_url": "http://10.0.0.7/v1", "api_key_env": "KEY"}
+    assert "worker" not in settings_of({"worker": served}, None)
+    local = {"kind": "retriever", "embeddings_url": None, "top_k": 2}
+    assert settings_of({"worker": local}, None)["worker"] == local
+
+
+async def test_an_endpoint_is_given_its_times_and_the_template() -> None:
+    async with serve(says("hello")) as server:
+        given = [f"driver.endpoint={server.url}", "driver.endpoint_model=m"]
+        given += ["driver.attempt_s=7.0", "driver.call_deadline_s=9.0"]
+        given += ["+driver.template.enable_thinking=false"]
+        plain: Any = OmegaConf.to_container(compose(given, name="ask"), resolve=True)
+        driver = ask._driver(plain["driver"])
+        try:
+            await driver.generate([{"role": "user", "content": "Hi"}], max_tokens=8)
+        finally:
+            await driver.close()
+    [body] = server.bodies
+    assert body["chat_template_kwargs"] == {"enable_thinking": False}
+    endpoint = driver._client.endpoint
+    assert (endpoint.attempt_s, endpoint.deadline_s) == (7.0, 9.0)
 
 
 @pytest.mark.skipif(not WIKI.is_file(), reason=f"{WIKI} is absent: real pages are not shipped")

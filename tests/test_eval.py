@@ -15,7 +15,8 @@ from disco_rl import cli
 from disco_rl.config import compose
 from disco_rl.evaluation.build import build_setup
 from disco_rl.evaluation.runner import read_results
-from tests.clients.scripted import serve
+from disco_rl.rewards import Verdict
+from tests.clients.scripted import says, serve
 from tests.evaluation.methods.served import talks
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -110,16 +111,42 @@ async def test_evaluate_and_report_in_one_process(tmp_path: Path, capsys) -> Non
     assert "| qa_1 300 | 4 | 25.0 |" in row  # one of the four questions has the answer "4 bells"
 
 
-@pytest.mark.parametrize("worker", ["retriever", "chat"])
+@pytest.mark.parametrize("worker", ["retriever", "chat", "embedding"])
 async def test_disco_builds_with_every_kind_of_worker(tmp_path: Path, worker: str) -> None:
     url = "http://127.0.0.1:1/v1"
     given = [f"worker={worker}", f"models.driver.url={url}", "models.driver.model=m"]
     given += [f"worker.url={url}", "worker.model=m"] if worker == "chat" else []
+    given += [f"worker.embeddings_url={url}"] if worker == "embedding" else []
     composed = compose([*given, "benchmark.source=x"], name="eval")
     config = OmegaConf.to_container(composed, resolve=True)
     async with contextlib.AsyncExitStack() as stack:
         setup = await build_setup(config, tmp_path, stack)
     assert setup.method.worker is not None
+
+
+async def test_the_workers_own_prices_are_what_disco_costs(tmp_path: Path) -> None:
+    url = "http://127.0.0.1:1/v1"
+    given = [f"models.driver.url={url}", "models.driver.model=m", "benchmark.source=x"]
+    given += ["worker=chat", f"worker.url={url}", "worker.model=w", "worker.prices.prompt=0.5"]
+    for method, prompt in (("disco", 0.5), ("chain_of_agents", 0.0)):
+        composed = compose([*given, f"method={method}"], name="eval")
+        config = OmegaConf.to_container(composed, resolve=True)
+        async with contextlib.AsyncExitStack() as stack:
+            setup = await build_setup(config, tmp_path, stack)
+        assert setup.prices["worker"].prompt == prompt
+
+
+async def test_a_judges_verdict_is_paid_for_once_a_run(tmp_path: Path) -> None:
+    url = "http://127.0.0.1:1/v1"
+    async with serve(says({"verdict": "yes"})) as server:
+        given = [f"models.driver.url={url}", "models.driver.model=m", "benchmark.source=x"]
+        given += ["judge=llm", f"judge.url={server.url}", "judge.model=judge"]
+        config = OmegaConf.to_container(compose(given, name="eval"), resolve=True)
+        for _ in range(2):  # the second is the run after a kill
+            async with contextlib.AsyncExitStack() as stack:
+                judge = (await build_setup(config, tmp_path, stack)).judge
+                assert await judge.verdict("Who?", ["Ada Vey"], "It was Ada.") is Verdict.YES
+        assert len(server.bodies) == 1
 
 
 def test_bad_requests_say_what_to_set(tmp_path: Path, capsys) -> None:

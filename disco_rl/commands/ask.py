@@ -119,8 +119,18 @@ def _driver(config: dict[str, Any]) -> Any:
     from disco_rl.clients.drivers import EndpointDriver
     from disco_rl.clients.http import Endpoint
 
-    endpoint = Endpoint(config["endpoint"], config["endpoint_model"], config["api_key_env"])
-    return EndpointDriver(endpoint, sampling=config["sampling"])
+    endpoint = Endpoint(
+        config["endpoint"],
+        config["endpoint_model"],
+        config["api_key_env"],
+        attempt_s=config["attempt_s"],
+        deadline_s=config["call_deadline_s"],
+    )
+    sampling = dict(config["sampling"] or {})
+    if config["template"]:
+        given = sampling.get("chat_template_kwargs") or {}
+        sampling["chat_template_kwargs"] = {**given, **config["template"]}
+    return EndpointDriver(endpoint, sampling=sampling)
 
 
 def _overrides(args: argparse.Namespace) -> list[str]:

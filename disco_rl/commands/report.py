@@ -1,7 +1,8 @@
 """Tables and plots over evaluation runs: one HTML page and a Markdown table.
 
 disco-rl report runs/eval                             every run in the folder
-disco-rl report runs/eval --baseline full_context     with paired differences to that run
+disco-rl report runs/eval --baseline full_context     with paired differences to that run, or, of
+                                                      full_context-BENCHMARK, on each benchmark
 """
 
 import argparse
@@ -11,7 +12,11 @@ HELP = "tables and plots over evaluation runs"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", metavar="FOLDER", help="a run, or a folder of runs")
-    parser.add_argument("--baseline", metavar="RUN", help="the run to compare the others with")
+    parser.add_argument(
+        "--baseline",
+        metavar="RUN",
+        help="the run to compare the others with; RUN stands for RUN-BENCHMARK too",
+    )
     parser.add_argument("--out", metavar="FOLDER", help="where to write (default: FOLDER)")
     parser.add_argument("--no-plots", action="store_true", help="tables only")
 

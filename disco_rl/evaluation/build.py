@@ -26,7 +26,7 @@ from disco_rl.evaluation.methods.rlm import Rlm
 from disco_rl.evaluation.runner import Setup
 from disco_rl.evaluation.tokens import Tokenizer, WordTokenizer, count, load_tokenizer
 from disco_rl.prompts import load_prompts
-from disco_rl.rewards import build_judge
+from disco_rl.rewards import Judge, build_judge
 
 METHODS: Mapping[str, Any] = {
     "full_context": FullContext,
@@ -60,13 +60,17 @@ async def build_setup(
             await stack.enter_async_context(client)
         if client is not None:
             models[role] = ChatModel(client, request(model), model.get("thinking_tokens") or 0)
+    own = config["worker"].get("prices") or {}
+    if config["method"].get("kind") == "disco" and any(own.values()):
+        prices["worker"] = Price(**own)
     tokenizer = load_tokenizer(config["tokenizer"])
     local = config["models"]["driver"]["url"] or config["method"].get("driver_folder")
     if driver is None and clients and not local:
         driver = served_driver(clients["driver"], config, tokenizer)
     method = await build_method(config, tokenizer, folder, stack, driver)
     limits = {key: config["limits"][key] for key in ("max_items", "max_calls", "deadline_s")}
-    return Setup(method, models, prices, tokenizer, build_judge(config["judge"]), **limits)
+    judge = await _judge(config["judge"], folder, stack)
+    return Setup(method, models, prices, tokenizer, judge, **limits)
 
 
 async def build_method(
@@ -103,6 +107,17 @@ async def build_method(
     if unknown:
         raise ValueError(f"method ({kind}): unknown keys {unknown}; known: {sorted(known)}")
     return METHODS[kind](**given)
+
+
+async def _judge(config: Mapping[str, Any], folder: Path, stack: AsyncExitStack) -> Judge:
+    """Its verdicts are kept in the run's folder: a killed run doesn't pay for them again."""
+    settings = dict(config)
+    if settings.get("name") == "llm" and not settings.get("cache_dir"):
+        settings["cache_dir"] = str(folder / "judge")
+    made: Any = build_judge(settings)
+    if hasattr(made, "close"):
+        stack.push_async_callback(made.close)
+    return made
 
 
 def endpoint(model: Mapping[str, Any]) -> Endpoint:

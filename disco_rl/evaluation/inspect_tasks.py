@@ -79,7 +79,7 @@ def disco_eval(overrides: str | Sequence[str] = "", grader: bool = False) -> Tas
     ]
     return Task(
         dataset=MemoryDataset(samples, name=str(plain["benchmark"]["kind"])),
-        solver=_solver(_Run(plain, to_yaml(config), grader), items),
+        solver=_solver(_Run(plain, to_yaml(config), grader, len(items)), items),
         scorer=[_scorer(name) for name in ("official", "strict", "judge")],
         metadata={"method": plain["method"]["kind"], "out": plain["out"]},
     )
@@ -123,13 +123,21 @@ def _scorer(name: str) -> Scorer:
 class _Run:
     """What a task's samples share: results so far, and models while any sample is under way."""
 
-    def __init__(self, config: Mapping[str, Any], config_yaml: str, grader: bool):
-        self._config, self._yaml, self._grader = config, config_yaml, grader
+    def __init__(self, config: Mapping[str, Any], config_yaml: str, grader: bool, n: int):
+        self._config, self._yaml, self._grader, self._n = config, config_yaml, grader, n
         self._folder = Path(config["out"]).expanduser()
         self._done: dict[str, dict[str, Any]] | None = None
+        self._results: dict[str, dict[str, Any]] = {}
         self._users, self._lock = 0, asyncio.Lock()
 
     async def result(self, item: Item) -> dict[str, Any]:
+        """The item's result; with the last one the run is complete."""
+        result = self._results[item.id] = await self._result(item)
+        if len(self._results) == self._n:
+            runner.finish(self._folder, list(self._results.values()), {})
+        return result
+
+    async def _result(self, item: Item) -> dict[str, Any]:
         if self._done is None:
             # Which models the roles are is known only here, and decides the figures too.
             roles = [role for role in ROLES if not self._config["models"][role]["url"]]
@@ -154,7 +162,11 @@ class _Run:
                 clients = {role: RoleClient(role) for role in ROLES}
                 setup = await build_setup(self._config, self._folder, self._stack, clients=clients)
                 if self._grader:
-                    judge = LLMJudge(LLMJudgeConfig("", ""), [RoleClient("grader")])
+                    kept = LLMJudgeConfig(
+                        "", str(get_model(role="grader")), cache_dir=str(self._folder / "judge")
+                    )
+                    judge = LLMJudge(kept, [RoleClient("grader")])
+                    self._stack.push_async_callback(judge.close)
                     setup = replace(setup, judge=judge)
                 self._setup = setup, FairGate(setup.max_calls)
             self._users += 1

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -21,10 +22,8 @@ class Journal:
         self._kept: dict[str, Any] = {}
         self.replayed = 0
         if path is not None and path.is_file():
-            whole = path.read_bytes().rpartition(b"\n")[0]
-            # What a kill cut off goes, lest the next line be glued to it.
-            path.write_bytes(whole + b"\n" if whole else b"")
-            for line in whole.splitlines():
+            drop_cut_line(path)
+            for line in path.read_bytes().splitlines():
                 entry = json.loads(line)
                 self._kept[entry["key"]] = entry["reply"]
 
@@ -51,3 +50,11 @@ class Journal:
         """The item's result is safe, so its replies aren't needed any more."""
         if self._path is not None:
             self._path.unlink(missing_ok=True)
+
+
+def drop_cut_line(path: Path) -> None:
+    """What a kill cut off at the end goes, lest the next line be glued to it. What stands before
+    it isn't written again: a second kill would lose it."""
+    whole, newline, cut = path.read_bytes().rpartition(b"\n")
+    if cut:
+        os.truncate(path, len(whole) + len(newline))

@@ -6,6 +6,7 @@ RUN/config.yaml        what was run; a run goes on only with the same
 RUN/items.jsonl        one result an item, appended when it is done; contexts by id only
 RUN/in_flight/*.jsonl  replies of items under way
 RUN/embeddings/*.npy   vectors of contexts
+RUN/judge              verdicts of a model judge
 RUN/summary.json       written last: its existence means complete
 """
 
@@ -23,7 +24,7 @@ from disco_rl.engine.tasks import gather
 from disco_rl.evaluation.benchmarks.item import Item
 from disco_rl.evaluation.calls import Calls, ChatModel
 from disco_rl.evaluation.gate import FairGate
-from disco_rl.evaluation.journal import Journal
+from disco_rl.evaluation.journal import Journal, drop_cut_line
 from disco_rl.evaluation.ledger import Price
 from disco_rl.evaluation.methods.protocol import Attempt, Method
 from disco_rl.evaluation.scores import score
@@ -76,7 +77,8 @@ async def run(
 
 def finished(folder: Path) -> dict[str, dict[str, Any]]:
     """Results by item id that aren't run again: all but failures. Repairs what a kill cut off."""
-    _drop_cut_line(folder / ITEMS)
+    if (folder / ITEMS).is_file():
+        drop_cut_line(folder / ITEMS)
     return {r["id"]: r for r in read_results(folder) if r["stop"] != "error"}
 
 
@@ -185,16 +187,11 @@ def finish(folder: Path, results: Sequence[Mapping[str, Any]], facts: Mapping[st
     part.replace(folder / SUMMARY)
 
 
-def _drop_cut_line(path: Path) -> None:
-    """What a kill cut off goes, so that the next line stands alone."""
-    if path.is_file():
-        whole, cut, rest = path.read_bytes().rpartition(b"\n")
-        if rest:
-            path.write_bytes(whole + cut)
-
-
 async def _judged(item: Item, given: str | None, judge: Judge) -> float | None:
-    """1 or 0; None where the judge abstains or fails: never a wrong answer."""
+    """1 or 0; None where the judge abstains or fails: never a wrong answer. None too for multiple
+    choice, where the gold answer is a letter and its own scorers know how one is said."""
+    if item.gold.options:
+        return None
     if not (given or "").strip():
         return 0.0
     try:

@@ -1,7 +1,7 @@
 """`disco.json`: how a model's Driver was trained, so that `ask` runs it the same way.
 
 It stands in the model's folder and holds values of configs/ask.yaml: `driver` (prompts, template,
-limits, sampling), `worker` and `document`. All of it can be overridden.
+limits, sampling), `worker` where it needs no server, and `document`. All of it can be overridden.
 """
 
 import json
@@ -26,7 +26,7 @@ def settings_of(config: Mapping[str, Any], document: Mapping[str, Any] | None) -
     """What of a run's config (plain containers) an asker needs.
 
     `document` is {tokenizer, shard_size} of the run's context store, where it is known. Nothing of
-    the Worker that belongs to one machine (addresses, cache folders) is kept.
+    the Worker that belongs to one machine is kept: no cache folder, and no Worker that is served.
     """
     driver: dict[str, Any] = {
         key: value
@@ -46,7 +46,7 @@ def settings_of(config: Mapping[str, Any], document: Mapping[str, Any] | None) -
         )
     settings: dict[str, Any] = {"version": VERSION, "driver": driver}
     worker = config.get("worker") or {}
-    if worker.get("kind") == "retriever":
+    if worker.get("kind") == "retriever" and not worker.get("embeddings_url"):
         settings["worker"] = {k: v for k, v in worker.items() if k != "cache_dir"}
     if document:
         settings["document"] = dict(document)

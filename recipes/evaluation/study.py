@@ -1,6 +1,7 @@
 """Runs a study of studies.yaml: every choice of its axes, one after the other, then the report.
 
     python recipes/evaluation/study.py dense url_chat=http://127.0.0.1:8001/v1 \
+        url_embedder=http://127.0.0.1:8002/v1 \
         models.driver.url=http://127.0.0.1:8000/v1 models.driver.model=Qwen/Qwen3-14B \
         tokenizer=Qwen/Qwen3-14B
 
@@ -54,7 +55,8 @@ def main(argv: Sequence[str]) -> int:
         code = cli.main(["eval", *overrides, f"out={folder / run}"])
         if code == 2:
             return code
-    return cli.main(["report", str(folder)])
+    baseline = studies[name].get("baseline")
+    return cli.main(["report", str(folder), *(["--baseline", baseline] if baseline else [])])
 
 
 if __name__ == "__main__":

@@ -46,14 +46,17 @@ def command(tmp_path: Path, **more: str) -> str:
     return " ".join(f"{key}={value}" for key, value in (given | more).items())
 
 
-def run(tmp_path: Path, driver: Model, worker: Model, **more: Any) -> Any:
-    task = disco_eval(command(tmp_path), **more)
+def run(
+    tmp_path: Path, driver: Model, worker: Model, grader: Model | None = None, **more: Any
+) -> Any:
+    task = disco_eval(command(tmp_path), grader=grader is not None)
     [log] = inspect_eval(
         task,
         model=driver.build(),
-        model_roles={"worker": worker.build(), "grader": Model(verdict).build()},
+        model_roles={"worker": worker.build(), "grader": (grader or driver).build()},
         log_dir=str(tmp_path / "logs"),
         display="none",
+        **more,
     )
     assert log.status == "success", log.error
     return log
@@ -65,9 +68,12 @@ def verdict(prompt: str) -> str:
 
 def test_roles_scores_and_a_second_run_that_costs_nothing(tmp_path: Path) -> None:
     driver, worker = Model(lambda prompt: "4 bells"), Model(lambda prompt: "notes")
+    run(tmp_path, driver, worker, limit=2)
+    assert not (tmp_path / "run" / "summary.json").exists()  # two of four: not complete
     log = run(tmp_path, driver, worker)
     results = read_results(tmp_path / "run")
     assert len(results) == len(log.samples) == 4
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["official"] == 25
     assert len(driver.sent) == 4 and all("last reader" in text for text in driver.sent)
     assert len(worker.sent) == sum(r["ledger"]["worker"]["calls"] for r in results) > 8
     spent = results[0]["ledger"]["driver"]
@@ -96,10 +102,16 @@ def test_contexts_are_not_in_the_log(tmp_path: Path) -> None:
 
 def test_the_grader_is_a_role_too(tmp_path: Path) -> None:
     driver, worker = Model(lambda prompt: "4 bells"), Model(lambda prompt: "notes")
-    log = run(tmp_path, driver, worker, grader=True)
+    log = run(tmp_path, driver, worker, grader=Model(verdict))
     assert [r["scores"]["judge"] for r in read_results(tmp_path / "run")] == [1.0] * 4
     [judged] = [score for score in log.results.scores if score.name == "judge"]
     assert judged.metrics["qa_1 300"].value == 1.0
+
+    (tmp_path / "run" / "items.jsonl").unlink()  # as if killed before any result was written
+    silent = Model(lambda prompt: "no verdict")
+    run(tmp_path, driver, worker, grader=silent)
+    assert silent.sent == []
+    assert [r["scores"]["judge"] for r in read_results(tmp_path / "run")] == [1.0] * 4
 
 
 def test_another_model_in_the_same_folder_is_refused(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """The report's figures, checked by hand, and its page."""
 
+import json
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -10,7 +11,8 @@ from disco_rl.evaluation.habits import narrow_habits, pooled
 from disco_rl.evaluation.intervals import paired
 from disco_rl.evaluation.report.page import page
 from disco_rl.evaluation.report.plots import plots
-from disco_rl.evaluation.report.runs import Run, against, figures
+from disco_rl.evaluation.report.published import PUBLISHED, published
+from disco_rl.evaluation.report.runs import Run, against, figures, find_runs
 from disco_rl.evaluation.report.tables import markdown, tables
 
 
@@ -81,6 +83,44 @@ def test_tables_show_ours_and_mark_what_is_published() -> None:
     assert "78.4" in markdown([theirs]) and "not measured here" in theirs.note
     with pytest.raises(ValueError, match="no run 'x'"):
         tables([long], "x")
+
+
+def test_a_studys_baseline_is_paired_with_on_every_benchmark() -> None:
+    """Names as the studies give them: METHOD-BENCHMARK; two of RULER-QA's share one table."""
+    groups = {"en_qa": "100", "ruler_squad": "qa_1 100", "ruler_hotpotqa": "qa_2 100"}
+    runs = [
+        run(f"{method}-{name}", [result(i, score, group) for i in range(3)])
+        for method, score in (("full", 0.0), ("disco", 1.0), ("fuller", 1.0))
+        for name, group in groups.items()
+    ]
+    ours, _ = tables(runs, "full")
+    gaps = {row[0]: row[5] for row in ours.rows}
+    for name in groups:
+        assert gaps[f"disco-{name}"] == gaps[f"fuller-{name}"] == "+100.0 (+100.0 to +100.0, n=3)"
+        assert gaps[f"full-{name}"] == ""
+    again = run("full-again", [result(i, 0.5) for i in range(3)])
+    with pytest.raises(ValueError, match=r"several runs on 100: \['full-en_qa', 'full-again'\]"):
+        tables([*runs, again], "full")
+    ours, _ = tables([*runs, again], "full-again")
+    assert {row[0]: row[5] for row in ours.rows}["disco-en_qa"].startswith("+50.0")
+
+
+def test_runs_of_two_studies_are_told_apart(tmp_path: Path) -> None:
+    for study in ("cost", "families"):
+        folder = tmp_path / study / "full_context"
+        folder.mkdir(parents=True)
+        (folder / "config.yaml").write_text("method: {kind: full_context}\n")
+        (folder / "items.jsonl").write_text(json.dumps(result(1, 1.0)) + "\n")
+    names = ["cost/full_context", "families/full_context"]
+    assert [found.name for found in find_runs(tmp_path)] == names
+    assert [found.name for found in find_runs(folder)] == ["full_context"]
+
+
+def test_gemini_and_table_4_are_of_the_long_subset() -> None:
+    found = [p for p in published("longbench_v2") if p.group == "long"]
+    assert {p.score for p in found if "Gemini" in p.system} == {71.3, 72.2, 70.37}
+    assert len(found) == 8 and {p.source for p in found} == {"DISCO paper"}
+    assert not any("Gemini" in p.system for p in PUBLISHED if p not in found)
 
 
 def test_an_unfinished_run_is_said_to_be() -> None:

@@ -1,6 +1,7 @@
 """A run killed in the middle and resumed: the same table, no reply paid for twice."""
 
 import asyncio
+import contextlib
 import json
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from disco_rl.engine.protocols import ModelError
 from disco_rl.evaluation import runner
 from disco_rl.evaluation.benchmarks.item import Item, held
 from disco_rl.evaluation.calls import Calls
+from disco_rl.evaluation.journal import Journal
 from disco_rl.evaluation.ledger import Price
 from disco_rl.evaluation.methods.chain_of_agents import ChainOfAgents
 from disco_rl.evaluation.methods.protocol import Attempt, Document, Task
@@ -172,6 +174,19 @@ async def test_a_judge_that_fails_is_no_wrong_answer(tmp_path: Path) -> None:
     assert result["scores"] == {"official": 1.0, "strict": 0.0, "judge": None}
 
 
+async def test_a_letter_is_left_to_its_own_scorers(tmp_path: Path) -> None:
+    class Chooses:
+        async def run(self, task: Task, document: Document, calls: Calls) -> Attempt:
+            return Attempt("The correct answer is (B)")
+
+    options = ("a lake", "a river")
+    item = Item(
+        "m", "long", "longbench_v2", Task("What?", options), Gold(("B",), options), held("d", TEXT)
+    )
+    [result] = await runner.run(tmp_path, [item], setup(None, Chooses()))
+    assert (result["scores"]["official"], result["scores"]["judge"]) == (1.0, None)
+
+
 def test_another_config_is_refused(tmp_path: Path) -> None:
     runner.begin(tmp_path, "a: 1\nb: 2\n")
     runner.begin(tmp_path, "a: 1\nb: 2\n")
@@ -188,3 +203,27 @@ async def test_a_result_cut_off_by_a_kill_is_dropped_by_the_run_not_by_a_reader(
     assert (tmp_path / runner.ITEMS).read_text() == kept
     await runner.run(tmp_path, [], setup(None, Fails()))
     assert (tmp_path / runner.ITEMS).read_text() == kept.partition("\n")[0] + "\n"
+
+
+@pytest.mark.parametrize("end", ["", '{"key": "c"'])
+def test_a_kill_while_a_file_is_repaired_loses_nothing(
+    end: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Dies(BaseException):
+        pass
+
+    def truncates(path: Path, data: bytes) -> int:  # and is killed before it writes
+        path.open("wb").close()
+        raise Dies
+
+    monkeypatch.setattr(Path, "write_bytes", truncates)
+    entry = {"id": "a", "stop": "accepted", "key": "a", "reply": 1}
+    path = tmp_path / runner.ITEMS
+    path.write_text(json.dumps(entry) + "\n" + end)
+    with contextlib.suppress(Dies):
+        runner.finished(tmp_path)
+    assert runner.read_results(tmp_path) == [entry]
+    with contextlib.suppress(Dies):
+        Journal(path)
+    assert Journal(path).get("a") == 1
+    assert path.read_text() == json.dumps(entry) + "\n"

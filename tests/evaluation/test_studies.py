@@ -49,6 +49,36 @@ def test_every_run_of_a_study_composes(name: str) -> None:
         list(STUDY.runs(study, []))
 
 
+def test_the_main_table_is_compared_with_its_baseline(monkeypatch) -> None:
+    commands: list[list[str]] = []
+    monkeypatch.setattr(STUDY.cli, "main", lambda argv: commands.append(argv) or 0)
+    main = STUDIES["main"]
+    given = [f"{key}=x" for key in [*main["needs"], *main["files"]]]
+    assert STUDY.main(["main", *given]) == 0
+    *runs, report = commands
+    assert report == ["report", "runs/eval/main", "--baseline", "full_context"]
+    compared = [argv for argv in runs if argv[-1].startswith("out=runs/eval/main/full_context-")]
+    assert len(compared) == len(main["axes"]["benchmark"])
+
+
+def test_the_main_table_has_ruler_of_squad_and_of_hotpotqa() -> None:
+    main = STUDIES["main"]
+    given = [f"{key}={key}.json" for key in [*main["needs"], *main["files"]]]
+    sources = {
+        compose(overrides, name="eval").benchmark.source
+        for run, overrides in STUDY.runs(main, given)
+        if run.startswith("disco-ruler")
+    }
+    assert sources == {"ruler_squad.json", "ruler_hotpotqa.json"}
+
+
+def test_the_dense_worker_of_table_3_is_the_papers() -> None:
+    study = STUDIES["dense"]
+    given = [f"{key}=x" for key in [*study["needs"], *study["files"]]]
+    worker = compose(dict(STUDY.runs(study, given))["dense"], name="eval").worker
+    assert (worker.embeddings_model, worker.embeddings_url) == ("Qwen/Qwen3-Embedding-4B", "x")
+
+
 def test_limits_are_in_model_tokens_and_rag_names_its_embedder() -> None:
     embedded = {name for name, study in STUDIES.items() if "tokenizer=words" in study["common"]}
     assert embedded == {"behaviour_embedded", "dropout_embedded"}  # in words as it was trained

@@ -1,6 +1,5 @@
 """Run by torchrun-like ranks: saves a model's FSDP2 shards as verl does."""
 
-import os
 import sys
 from pathlib import Path
 
@@ -11,14 +10,10 @@ from torch.distributed.fsdp import fully_shard
 from tests.trainer.tiny import make_model, make_tokenizer
 
 
-def main(folder: str, rank: int, world_size: int, port: str) -> None:
-    os.environ |= {
-        "RANK": str(rank),
-        "WORLD_SIZE": str(world_size),
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": port,
-    }
-    torch.distributed.init_process_group("gloo")
+def main(folder: str, rank: int, world_size: int) -> None:
+    # They meet at a file: a port, free when it was looked for, may be taken by now.
+    meet = f"file://{folder}/rendezvous"
+    torch.distributed.init_process_group("gloo", init_method=meet, rank=rank, world_size=world_size)
     mesh = init_device_mesh("cpu", (world_size,), mesh_dim_names=("fsdp",))
     model = make_model(make_tokenizer(), seed=3)
     for layer in model.model.layers:
@@ -31,4 +26,4 @@ def main(folder: str, rank: int, world_size: int, port: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4])
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))

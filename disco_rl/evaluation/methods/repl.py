@@ -83,7 +83,7 @@ class Repl:
         if process is not None:
             if process.returncode is None:
                 process.kill()
-            await process.wait()
+            await process.communicate()  # reads to the end: wait() alone hangs on a full pipe
 
     async def run(self, code: str) -> Ran:
         """Runs one block. After a `ReplError` the session is over."""

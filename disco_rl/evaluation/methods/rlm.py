@@ -78,7 +78,7 @@ class Rlm:
                     outputs.append(ran.output)
                     if (answer := ran.answer) is not None:
                         break
-                output = "\n".join(outputs)[: self.limits.output_chars] if outputs else _NO_CODE
+                output = self._cut("\n".join(outputs)) if outputs else _NO_CODE
                 record["turns"].append({"reply": reply, "output": output})
                 if answer is not None:
                     record["sub_calls"] = made
@@ -96,6 +96,13 @@ class Rlm:
         messages.append({"role": "user", "content": final})
         answer = await calls.ask("driver", messages, max_tokens=task.max_tokens)
         return Attempt(answer, "forced", record=record)
+
+    def _cut(self, output: str) -> str:
+        """A block's own cut stays told; of several blocks' outputs it is told here."""
+        limit = self.limits.output_chars
+        if len(output) <= limit + 100:  # what a session returns of one block, its notice included
+            return output
+        return f"{output[:limit]}\n[the rest was cut: at most {limit} characters a turn]"
 
     def _shorten(self, messages: list[dict[str, str]]) -> int:
         size, dropped = sum(len(m["content"]) for m in messages), 0

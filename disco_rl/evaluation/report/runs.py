@@ -12,7 +12,7 @@ from disco_rl.evaluation.runner import CONFIG, SUMMARY, read_results
 
 @dataclass(frozen=True)
 class Run:
-    """A run's folder name, config and results; `complete` where its summary was written."""
+    """A run's name, config and results; `complete` where its summary was written."""
 
     name: str
     config: dict[str, Any]
@@ -60,7 +60,10 @@ class Figures:
 
 
 def find_runs(folder: Path) -> list[Run]:
-    """Runs in `folder` or one of its sub-folders, by name. Raises `ValueError` for none."""
+    """Runs in `folder` or one of its sub-folders, each named by its path from there.
+
+    Raises `ValueError` for none.
+    """
     import yaml
 
     runs = []
@@ -69,7 +72,9 @@ def find_runs(folder: Path) -> list[Run]:
         if results:
             config = yaml.safe_load(path.read_text(encoding="utf-8"))
             done = (path.parent / SUMMARY).is_file()
-            runs.append(Run(path.parent.name, config, results, done))
+            inner = path.parent.relative_to(folder).as_posix()
+            name = path.parent.resolve().name if inner == "." else inner
+            runs.append(Run(name, config, results, done))
     if not runs:
         raise ValueError(f"{folder}: no evaluation run with results; make one with disco-rl eval")
     return runs

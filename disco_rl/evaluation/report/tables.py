@@ -27,17 +27,19 @@ _HABITS = ("run", "narrow actions", "forwarded", "names an action", "shards reus
 
 
 def tables(runs: Sequence[Run], baseline: str | None = None) -> list[Table]:
-    """One table a benchmark, and one of published figures beside it.
+    """One table a benchmark, and one of published figures beside it. `baseline` is a run's name,
+    or that name's beginning: `full_context` is `full_context-ruler_qa` among the RULER-QA runs.
 
-    Raises `ValueError` where no run is called `baseline`.
+    Raises `ValueError` where no run is called so, or two on the same questions.
     """
-    if baseline is not None and baseline not in {run.name for run in runs}:
+    if baseline is not None and not any(_is(run, baseline) for run in runs):
         raise ValueError(f"no run {baseline!r}; there are {[run.name for run in runs]}")
     found = []
     for scorer in dict.fromkeys(run.benchmark for run in runs):
         ours = [run for run in runs if run.benchmark == scorer]
-        base = next((run for run in ours if run.name == baseline), None)
-        rows = [_row(run, group, base) for run in ours for group in run.groups()]
+        rows = [
+            _row(run, group, _base(ours, group, baseline)) for run in ours for group in run.groups()
+        ]
         open_runs = [run.name for run in ours if not run.complete]
         note = "Failed and empty answers count as wrong. Calls, tokens: a question, by role."
         if open_runs:
@@ -69,6 +71,19 @@ def markdown(found: Sequence[Table]) -> str:
 
 def _line(cells: Sequence[str]) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def _is(run: Run, name: str) -> bool:
+    return run.name == name or run.name.startswith(f"{name}-")
+
+
+def _base(runs: Sequence[Run], group: str, baseline: str | None) -> Run | None:
+    found = [run for run in runs if baseline is not None and _is(run, baseline) and run.of(group)]
+    found = [run for run in found if run.name == baseline] or found
+    if len(found) > 1:
+        names = [run.name for run in found]
+        raise ValueError(f"baseline {baseline!r} is several runs on {group}: {names}; give one's")
+    return found[0] if found else None
 
 
 def _row(run: Run, group: str, baseline: Run | None) -> tuple[str, ...]:

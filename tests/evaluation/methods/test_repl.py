@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from disco_rl.evaluation.methods import repl as repl_module
 from disco_rl.evaluation.methods.repl import Ran, Repl, ReplError, ReplLimits
 from disco_rl.evaluation.methods.sandbox import supported
 
@@ -67,19 +68,19 @@ async def test_output_is_cut() -> None:
     "attack",
     [
         "open('/etc/passwd').read()",
-        "open('/tmp/disco_rl_escape', 'w')",
+        "open('{tmp}/escape', 'w')",
         "import os; os.open('/proc/self/environ', os.O_RDONLY)",
         "import os; os.listdir('/')",
-        "import os; os.unlink('/tmp/disco_rl_victim')",
-        "import os; os.symlink('/etc', '/tmp/disco_rl_escape')",
-        "import os; os.chdir('/tmp')",
+        "import os; os.unlink('{tmp}/victim')",
+        "import os; os.symlink('/etc', '{tmp}/escape')",
+        "import os; os.chdir('{tmp}')",
         "import os; os.memfd_create('x')",
         "import socket; socket.socket()",
         "import _socket; _socket.socket(1, 1)",
         "import os; os.fork()",
         "import os; os.posix_spawn('/bin/sh', ['sh'], {})",
         "import os; os.execv('/bin/sh', ['sh'])",
-        "import os; os.system('id > /tmp/disco_rl_escape') and 1 / 0",
+        "import os; os.system('id > {tmp}/escape') and 1 / 0",
         "import _posixsubprocess",  # harmless itself; what it would call is refused above
         "import _thread; _thread.start_new_thread(print, ())",
         "import os; os.kill(os.getppid(), 9)",
@@ -97,16 +98,14 @@ async def test_output_is_cut() -> None:
     ],
 )
 async def test_files_network_and_processes_are_out_of_reach(attack: str, tmp_path: Path) -> None:
-    escape, victim = Path("/tmp/disco_rl_escape"), Path("/tmp/disco_rl_victim")
+    escape, victim = tmp_path / "escape", tmp_path / "victim"
     victim.write_text("here")
-    try:
-        ran = await run(f"{attack}\nprint('GOT' + ' OUT')")
-        if "import _posixsubprocess" not in attack:
-            assert "GOT OUT" not in ran.output
-            assert "Error" in ran.output
-        assert victim.read_text() == "here" and not escape.exists()
-    finally:
-        victim.unlink()
+    attack = attack.replace("{tmp}", str(tmp_path))
+    ran = await run(f"{attack}\nprint('GOT' + ' OUT')")
+    if "import _posixsubprocess" not in attack:
+        assert "GOT OUT" not in ran.output
+        assert "Error" in ran.output
+    assert victim.read_text() == "here" and not escape.exists()
 
 
 @pytest.mark.parametrize(
@@ -259,6 +258,21 @@ async def test_a_flood_ends_the_session() -> None:
         await run(flood, block_s=20)
 
 
+async def test_a_session_with_a_full_pipe_is_closed_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(repl_module, "_LINE", 1 << 16)  # so that what reads the pipe is soon full
+    flood = (
+        "import os\n"
+        """os.write(1, b'{"output": "", "answer": null}\\n')\n"""
+        "while True: os.write(1, b'x\\n' * 20_000)"
+    )
+    async with Repl("", echo) as repl:
+        assert await repl.run(flood) == Ran("", None)
+        await asyncio.sleep(1)  # while the pipe fills
+        await asyncio.wait_for(repl.close(), 30)
+
+
 async def test_asking_for_nothing_for_ever_is_the_blocks_own_time() -> None:
     with pytest.raises(ReplError, match="ran over 0.2 s"):
         await run("while True: llm_query_batched([])", block_s=0.2)
@@ -271,10 +285,10 @@ async def test_a_message_nested_too_deep_ends_the_session() -> None:
 
 async def test_waiting_for_models_is_not_the_blocks_own_time() -> None:
     async def slow(prompts: Sequence[str]) -> list[str]:
-        await asyncio.sleep(0.8)
+        await asyncio.sleep(3.5)
         return list(prompts)
 
-    async with Repl("", slow, ReplLimits(block_s=0.6)) as repl:
+    async with Repl("", slow, ReplLimits(block_s=3)) as repl:
         assert (await repl.run("print(llm_query('a'))")).output == "a\n"
 
 

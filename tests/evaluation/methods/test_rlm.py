@@ -72,10 +72,32 @@ async def test_a_block_over_its_time_costs_the_session_not_the_question() -> Non
         return "Ada" if "no turns left" in prompt else next(turns)
 
     async with bench(say) as b:
-        method = Rlm(turns=2, limits=ReplLimits(block_s=0.5))
+        method = Rlm(turns=2, limits=ReplLimits(block_s=3))
         attempt = await method.run(TASK, document(CONTEXT), b.calls)
     assert "new session" in attempt.record["turns"][0]["output"]
     assert attempt.record["turns"][1]["output"] == "False\n" and attempt.record["sessions"] == 2
+
+
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        (block("print('x' * 500)"), "[401 more characters were cut]"),
+        (
+            block("print('x' * 90)") + block("print('y' * 300)"),
+            "[the rest was cut: at most 100 characters a turn]",
+        ),
+    ],
+)
+async def test_the_root_model_is_told_what_was_cut(code: str, told: str) -> None:
+    def say(prompt: str) -> str:
+        return "Ada" if "no turns left" in prompt else code
+
+    async with bench(say) as b:
+        method = Rlm(turns=1, limits=ReplLimits(output_chars=100))
+        attempt = await method.run(TASK, document(CONTEXT), b.calls)
+    output = attempt.record["turns"][0]["output"]
+    assert output.endswith(f"\n{told}") and len(output) < 200
+    assert output in b.server.bodies[-1]["messages"][-2]["content"]
 
 
 async def test_sub_calls_are_bounded() -> None:
