@@ -55,12 +55,17 @@ def children(pid: int) -> list[int]:
     return [int(word) for word in text.split()]
 
 
-def gone(pids: list[int], seconds: float = 10.0) -> bool:
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().split(")")[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def gone(pids: list[int], seconds: float = 60.0) -> bool:
     end = time.monotonic() + seconds
     while time.monotonic() < end:
-        states = [Path(f"/proc/{pid}/stat") for pid in pids]
-        alive = [p for p in states if p.exists() and p.read_text().split(")")[1].split()[0] != "Z"]
-        if not alive:
+        if not any(map(alive, pids)):
             return True
         time.sleep(0.05)
     return False
@@ -90,7 +95,7 @@ def test_it_serves_restarts_what_dies_and_leaves_nothing_behind(serving: subproc
     assert models() == model == "SmolLM2-135M-Instruct.Q4_1"
     (first,) = children(serving.pid)
     os.kill(first, signal.SIGKILL)
-    end = time.monotonic() + 30
+    end = time.monotonic() + 120
     while time.monotonic() < end:
         time.sleep(0.2)
         try:
@@ -98,6 +103,8 @@ def test_it_serves_restarts_what_dies_and_leaves_nothing_behind(serving: subproc
             break
         except OSError:
             continue
+    else:
+        pytest.fail("no restart in 120 s")
     (second,) = children(serving.pid)
     assert second != first
     serving.send_signal(signal.SIGINT)
