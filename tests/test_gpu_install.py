@@ -99,6 +99,7 @@ def test_make_gpu_installs_the_pins() -> None:
     assert done.returncode == 0, done.stderr
     assert "pip sync --python .venv/bin/python constraints/gpu.txt" in done.stdout
     assert "--extra train --extra gpu" in done.stdout
+    assert "UV_VENV_CLEAR=1 uv venv" in done.stdout  # uv refuses a .venv that is there
 
 
 @pytest.mark.slow
