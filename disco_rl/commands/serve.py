@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
             from disco_rl.clients.backend import ChatBackend
             from disco_rl.clients.http import Endpoint
 
-            backends = [ChatBackend(Endpoint(url, model)) for url in urls]
+            backends = [ChatBackend(Endpoint(server.local, model)) for server in pool]
             reports = [await backend.kv_tokens() for backend in backends]
             for backend in backends:
                 await backend.close()
