@@ -58,8 +58,9 @@ UV ?= uv
 RESOLVE = $(UV) pip compile --quiet --extra train --extra gpu --python-version 3.11 \
 	--python-platform x86_64-manylinux_2_34 --no-annotate --custom-compile-command "make lock"
 
+# The environment is made anew: uv refuses one that is there, as after `make env`.
 gpu:
-	$(UV) venv --python 3.11 $(VENV)
+	UV_VENV_CLEAR=1 $(UV) venv --python 3.11 $(VENV)
 	$(UV) pip sync --python $(PY) constraints/gpu.txt
 	$(UV) pip install --python $(PY) --no-deps -e .
 

@@ -55,6 +55,14 @@ def test_a_ready_world_passes(world: DictConfig) -> None:
     assert "gold answers right 1.00" in reward.detail
 
 
+def test_a_failed_reward_check_that_is_not_enforced_warns(world: DictConfig) -> None:
+    world.disco.reward.accuracy = 0
+    world.disco.reward_check = {"enforce": False}
+    (finding,) = checks.reward(world)
+    assert finding.level is Level.WARN and finding.remedy
+    assert finding.detail.startswith("FAILED") and "not enforced: " in finding.detail
+
+
 def test_rows_that_do_not_fit_their_store_fail(world: DictConfig, tmp_path: Path) -> None:
     rows = [
         sample(("A",), gold=((1,),), index=0, n_shards=3),  # another cut

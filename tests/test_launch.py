@@ -6,7 +6,10 @@ None of them has been run on a cluster.
 import os
 import re
 import shlex
+import signal
 import subprocess
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +55,47 @@ def test_slurm_gives_ray_all_cores_of_a_task() -> None:
     """Since 22.05 srun doesn't inherit --cpus-per-task."""
     text = (LAUNCH / "slurm.sh").read_text()
     assert text.index("SRUN_CPUS_PER_TASK=") < text.index("ray start")
+
+
+@pytest.fixture
+def slurm(tmp_path: Path) -> Iterator[subprocess.Popen]:
+    """slurm.sh with stand-ins for Slurm's commands; training writes `training` and ends in time."""
+    fakes = {
+        "scontrol": 'case "$1" in show) echo one;; *) echo "$@" > requeued;; esac',
+        "srun": 'case "$*" in *--ip-address*) echo 127.0.0.1;; *"disco-rl train"*)\n'
+        "touch training; until [ -e over ]; do /bin/sleep 0.05; done; exit 7;; esac",
+        "sleep": "touch over",  # the trap's: the job is taken down meanwhile
+    }
+    (tmp_path / "bin").mkdir()
+    for name, text in fakes.items():
+        (tmp_path / "bin" / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / "bin" / name).chmod(0o755)
+    job = {"SLURM_JOB_ID": "4711", "SLURM_JOB_NODELIST": "one", "SLURM_CPUS_PER_TASK": "2"}
+    process = subprocess.Popen(
+        ["bash", str(LAUNCH / "slurm.sh"), "experiment=qwen3_8b"],
+        cwd=tmp_path,
+        env={**os.environ, **job, "VENV": str(tmp_path)},
+        start_new_session=True,
+    )
+    until = time.monotonic() + 60
+    while not (tmp_path / "training").exists():
+        assert process.poll() is None and time.monotonic() < until
+        time.sleep(0.05)
+    yield process
+    (tmp_path / "over").touch()
+    process.wait(60)
+
+
+def test_slurm_requeues_a_run_that_is_out_of_time(slurm: subprocess.Popen, tmp_path: Path) -> None:
+    assert "#SBATCH --signal=B:USR1@" in (LAUNCH / "slurm.sh").read_text()
+    slurm.send_signal(signal.SIGUSR1)  # to the batch shell only, as Slurm does
+    assert slurm.wait(60) != 0
+    assert (tmp_path / "requeued").read_text() == "requeue 4711\n"
+
+
+def test_slurm_sees_how_a_run_ended(slurm: subprocess.Popen, tmp_path: Path) -> None:
+    (tmp_path / "over").touch()
+    assert slurm.wait(60) == 7 and not (tmp_path / "requeued").exists()
 
 
 def test_the_jobs_command_is_one_of_ours() -> None:

@@ -151,8 +151,8 @@ def test_records_of_an_earlier_run_set_the_expectation(tmp_path: Path) -> None:
     (tmp_path / "train").mkdir()
     call = {"prompt_tokens": 100, "output_tokens": 20}
     lines = [json.dumps({"calls": [call] * n}) for n in (2, 4)]
-    text = "\n".join([*lines, '{"calls": [{"prom'])  # killed within a line
-    (tmp_path / "train" / "000001.jsonl").write_text(text)
+    text = "\n".join([*lines, '{"question": "É'])  # killed within a line, even within a letter
+    (tmp_path / "train" / "000001.jsonl").write_bytes(text.encode()[:-1])
     shape = step_plan.recorded_shape(tmp_path)
     assert shape is not None
     assert (shape.calls, shape.prompt_tokens, shape.output_tokens) == (3.0, 100.0, 20.0)

@@ -190,7 +190,12 @@ def data(config: "DictConfig", *, limit: int = 200) -> Iterator[Finding]:
 def reward(config: "DictConfig") -> Iterator[Finding]:
     from disco_rl.commands.train import check_reward
 
-    yield Finding(Level.OK, "reward", check_reward(config).removeprefix("reward check: "))
+    text = check_reward(config).removeprefix("reward check: ")
+    if text.startswith("FAILED"):  # and disco.reward_check.enforce=false: a run starts all the same
+        remedy = "correct judge.url, judge.model or the data; disco-rl reward-check shows all"
+        yield Finding(Level.WARN, "reward", text, remedy)
+    else:
+        yield Finding(Level.OK, "reward", text)
 
 
 def _least(name: str, value: float, least: float, unit: str, remedy: str) -> Finding:

@@ -58,11 +58,13 @@ def run(args: argparse.Namespace) -> int:
             from disco_rl.clients.backend import ChatBackend
             from disco_rl.clients.http import Endpoint
 
-            backends = [ChatBackend(Endpoint(url, model)) for url in urls]
+            backends = [ChatBackend(Endpoint(server.local, model)) for server in pool]
             reports = [await backend.kv_tokens() for backend in backends]
             for backend in backends:
                 await backend.close()
-            tokens = pool_tokens(reports, config.model_path, config.host_cache_gb)
+            tokens = pool_tokens(
+                reports, config.model_path, config.host_cache_gb, config.tensor_parallel
+            )
             line += f" worker.kv_tokens={tokens}" if tokens else ""
             flags = {name.replace("_", "-"): value for name, value in config.flags.items()}
             if flags.get("radix-eviction-policy") == "priority" and not config.host_cache_gb:

@@ -121,7 +121,7 @@ def recorded_shape(records: Path, *, limit: int = 256) -> Shape | None:
     files = sorted((records / "train").glob("*.jsonl"), key=lambda path: path.stat().st_mtime)
     seen: list[dict[str, Any]] = []
     while files and len(seen) < limit:
-        for line in files.pop().read_text(encoding="utf-8").splitlines():
+        for line in files.pop().read_text(encoding="utf-8", errors="replace").splitlines():
             try:
                 seen.append(json.loads(line))
             except ValueError:

@@ -1,6 +1,7 @@
 """The commands that start the model servers of a `serve` config, one a replica."""
 
 import os
+import socket
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -38,12 +39,21 @@ class ServeConfig:
 
 @dataclass(frozen=True)
 class Server:
-    """A command to run, and the OpenAI base at which it will serve."""
+    """A command to run, and the OpenAI base at which it will serve: `local` from this machine."""
 
     name: str
     command: tuple[str, ...]
     environment: Mapping[str, str]
     url: str
+    local: str
+
+
+def _bases(host: str, port: int) -> tuple[str, str]:
+    """`url` and `local` of a server that listens at `host`."""
+    every = host == "0.0.0.0"  # no address for others
+    names = (socket.gethostname(), "127.0.0.1") if every else (host, host)
+    url, local = (f"http://{name}:{port}/v1" for name in names)
+    return url, local
 
 
 def servers(config: ServeConfig, model: str) -> list[Server]:
@@ -89,7 +99,7 @@ def _sglang(config: ServeConfig, model: str, index: int) -> Server:
         f"sglang-{index}",
         (sys.executable, "-m", "sglang.launch_server", *arguments),
         {"CUDA_VISIBLE_DEVICES": ",".join(map(str, mine))},
-        f"http://{config.host}:{port}/v1",
+        *_bases(config.host, port),
     )
 
 
@@ -111,7 +121,7 @@ def _llamacpp(config: ServeConfig, model: str, index: int) -> Server:
         f"llamacpp-{index}",
         (sys.executable, "-m", "disco_rl.serve.llamacpp", *arguments),
         {"OMP_WAIT_POLICY": "passive"},
-        f"http://{config.host}:{port}/v1",
+        *_bases(config.host, port),
     )
 
 

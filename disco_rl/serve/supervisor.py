@@ -110,7 +110,7 @@ class Supervisor:
                 child.start()
 
     async def _healthy(self, child: _Child) -> None:
-        url = child.server.url.removesuffix("/v1") + "/health"
+        url = child.server.local.removesuffix("/v1") + "/health"
         end = asyncio.get_running_loop().time() + self.startup_s
         timeout = aiohttp.ClientTimeout(total=5.0)
         async with aiohttp.ClientSession(timeout=timeout) as session:

@@ -99,11 +99,28 @@ def start_ray(tries: int = 4, **options: Any) -> None:
 
 
 def checkpointed_step(config: DictConfig) -> int:
-    """Last step that is checkpointed where this run would resume from; 0 when there is none."""
+    """Last step that is checkpointed where this run would resume from; 0 when there is none.
+
+    A tracker that a kill left empty, which verl can't read, is written again or removed.
+    """
     if config.trainer.resume_mode != "auto":
         return 0
-    tracker = Path(config.trainer.default_local_dir) / "latest_checkpointed_iteration.txt"
-    return int(tracker.read_text()) if tracker.is_file() else 0
+    folder = Path(config.trainer.default_local_dir)
+    tracker = folder / "latest_checkpointed_iteration.txt"
+    if not tracker.is_file():
+        return 0
+    if text := tracker.read_text().strip():
+        return int(text)
+    # verl writes it last, so the newest folder is whole.
+    names = [path.name.removeprefix("global_step_") for path in folder.glob("global_step_*")]
+    step = max((int(name) for name in names if name.isdigit()), default=0)
+    if step:
+        partial = tracker.with_suffix(".partial")
+        partial.write_text(str(step))
+        partial.replace(tracker)
+    else:
+        tracker.unlink()
+    return step
 
 
 def environment(config: DictConfig) -> dict[str, str]:

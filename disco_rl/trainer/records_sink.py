@@ -1,5 +1,7 @@
 """Trajectory records on disk: one JSONL file a step and split."""
 
+import contextlib
+import fcntl
 import json
 import os
 from collections.abc import Mapping
@@ -8,8 +10,11 @@ from typing import Any
 
 
 class RecordsSink:
-    """Appends records to `<folder>/<split>/<step>.jsonl`; one write a record, so that the lines
-    of several processes on one machine don't mix."""
+    """Appends records to `<folder>/<split>/<step>.jsonl`.
+
+    One write a record, under a lock, so that lines of several processes don't mix: those of several
+    nodes neither, where their shared folder's NFS has locks. Where there are none, it goes without.
+    """
 
     def __init__(self, folder: str | Path):
         self._folder = Path(folder)
@@ -24,6 +29,8 @@ class RecordsSink:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         try:
+            with contextlib.suppress(OSError):
+                fcntl.lockf(handle, fcntl.LOCK_EX)  # NFS appends where it last saw the end
             view = memoryview(line)
             while view:
                 view = view[os.write(handle, view) :]

@@ -4,8 +4,8 @@
 #   sbatch --nodes=2 scripts/launch/slurm.sh experiment=qwen3_14b \
 #       'worker.url=[http://w1:8101/v1,http://w2:8101/v1]' judge.url=http://j1:8100/v1
 #
-# Preempted or out of time, Slurm puts it back into the queue, and the same command goes on from the
-# last checkpoint. Keys (WANDB_API_KEY, or what worker.api_key_env and judge.api_key_env name) are
+# Preempted, Slurm puts it back into the queue; out of time, this script does so itself, five minutes
+# before the end. The same command goes on from the last checkpoint. Keys (WANDB_API_KEY, or what worker.api_key_env and judge.api_key_env name) are
 # taken from the environment of sbatch; they stand in no file and in no argument.
 #SBATCH --job-name=disco-rl
 #SBATCH --ntasks-per-node=1
@@ -14,6 +14,7 @@
 #SBATCH --mem=0
 #SBATCH --time=2-00:00:00
 #SBATCH --requeue
+#SBATCH --signal=B:USR1@300
 #SBATCH --open-mode=append
 #SBATCH --output=slurm-%j.log
 set -euo pipefail
@@ -46,6 +47,9 @@ while (joined := sum(node["Alive"] for node in ray.nodes())) < wanted:
     time.sleep(2)
 PYTHON
 
+# Slurm's own requeueing doesn't cover the time limit. Bash runs a trap only while it waits.
+trap 'scontrol requeue "$SLURM_JOB_ID"; sleep 60' USR1
 srun --overlap --nodes=1 --ntasks=1 --nodelist="$head" \
     disco-rl train trainer.nnodes="${#nodes[@]}" trainer.n_gpus_per_node=8 \
-    +ray_kwargs.ray_init.address=auto "$@"
+    +ray_kwargs.ray_init.address=auto "$@" &
+wait $!

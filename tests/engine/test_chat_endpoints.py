@@ -123,6 +123,20 @@ async def test_what_makes_a_call_another_one(tmp_path: Path) -> None:
         assert await asked() == 0
 
 
+async def test_machines_that_share_a_folder_have_a_file_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("one", "two"):
+        monkeypatch.setattr("platform.node", lambda name=name: name)
+        async with serve(NOTHING) as server:
+            settings = {"cache_mb": 8, "cache_dir": str(tmp_path)}
+            worker: Any = build_worker(config(server.url, **settings))
+            await worker.scan("Find it.", CONTEXT, 0)
+            await worker.close()
+            assert len(server.bodies) == 1
+    assert sorted(path.name for path in tmp_path.glob("*.sqlite")) == ["one.sqlite", "two.sqlite"]
+
+
 async def test_a_reply_of_no_use_is_billed_and_is_the_workers_doing() -> None:
     reply = says("I think so", prompt_tokens=50, completion_tokens=3)
     async with serve(reply) as server:

@@ -44,3 +44,9 @@ def test_reports_and_host_caches_add_up(tmp_path: Path) -> None:
     assert pool_tokens([100, 200], str(tmp_path), 8) is None
     (tmp_path / "config.json").write_text(json.dumps(QWEN3_4B))
     assert pool_tokens([100, 200], str(tmp_path), 8) == 300 + 2 * (8 * 10**9 // 147_456)
+    # SGLang's size is each rank's, which holds its share of the heads.
+    assert pool_tokens([100, 200], str(tmp_path), 8, 4) == 300 + 2 * (8 * 10**9 // 36_864)
+
+
+def test_ranks_beyond_the_heads_hold_copies() -> None:
+    assert bytes_per_token(QWEN3_4B, 16) == bytes_per_token(QWEN3_4B, 8) == 147_456 // 8

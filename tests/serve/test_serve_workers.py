@@ -35,7 +35,9 @@ def free_port() -> int:
         return int(one.getsockname()[1])
 
 
-def started(model: str, logs: Path, *overrides: str) -> subprocess.Popen:
+def started(
+    model: str, logs: Path, *overrides: str, env: dict[str, str] | None = None
+) -> subprocess.Popen:
     words = [
         "serve.engine=llamacpp",
         f"serve.model_path={model}",
@@ -46,7 +48,12 @@ def started(model: str, logs: Path, *overrides: str) -> subprocess.Popen:
     ]
     command = [sys.executable, "-m", "disco_rl.cli", "serve", "workers", *words]
     return subprocess.Popen(
-        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command,
+        cwd=ROOT,
+        env={**os.environ, **(env or {})},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
 
 
@@ -55,12 +62,17 @@ def children(pid: int) -> list[int]:
     return [int(word) for word in text.split()]
 
 
-def gone(pids: list[int], seconds: float = 10.0) -> bool:
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().split(")")[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def gone(pids: list[int], seconds: float = 60.0) -> bool:
     end = time.monotonic() + seconds
     while time.monotonic() < end:
-        states = [Path(f"/proc/{pid}/stat") for pid in pids]
-        alive = [p for p in states if p.exists() and p.read_text().split(")")[1].split()[0] != "Z"]
-        if not alive:
+        if not any(map(alive, pids)):
             return True
         time.sleep(0.05)
     return False
@@ -90,7 +102,7 @@ def test_it_serves_restarts_what_dies_and_leaves_nothing_behind(serving: subproc
     assert models() == model == "SmolLM2-135M-Instruct.Q4_1"
     (first,) = children(serving.pid)
     os.kill(first, signal.SIGKILL)
-    end = time.monotonic() + 30
+    end = time.monotonic() + 120
     while time.monotonic() < end:
         time.sleep(0.2)
         try:
@@ -98,6 +110,8 @@ def test_it_serves_restarts_what_dies_and_leaves_nothing_behind(serving: subproc
             break
         except OSError:
             continue
+    else:
+        pytest.fail("no restart in 120 s")
     (second,) = children(serving.pid)
     assert second != first
     serving.send_signal(signal.SIGINT)
@@ -120,6 +134,21 @@ def test_a_server_that_does_not_start_is_an_error_with_its_log(tmp_path: Path) -
     _, shown = process.communicate(timeout=60)
     assert process.returncode == 2
     assert "llamacpp-0 ended with" in shown and str(tmp_path / "llamacpp-0.log") in shown
+
+
+def test_it_is_found_healthy_where_its_own_name_leads_nowhere(tmp_path: Path) -> None:
+    """The name that is printed is for other machines."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import socket\nsocket.gethostname = lambda: 'node7.invalid'\n"
+    )
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    process = started(gguf(), tmp_path, "serve.host=0.0.0.0", env={"PYTHONPATH": path})
+    assert process.stdout is not None
+    try:
+        assert "worker.url=[http://node7.invalid:" in process.stdout.readline()
+    finally:
+        process.kill()
+        process.communicate()
 
 
 @pytest.mark.parametrize(

@@ -51,6 +51,17 @@ def test_replicas_have_their_own_gpus_and_ports() -> None:
     assert "--port 9001" in words and "--tp-size 2" in words and "--enable-cache-report" in words
 
 
+def test_a_server_at_every_address_is_printed_by_name_and_probed_here(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("socket.gethostname", lambda: "node7")
+    (server,) = built(host="0.0.0.0")
+    assert "--host 0.0.0.0" in " ".join(server.command)
+    assert (server.url, server.local) == ("http://node7:8101/v1", "http://127.0.0.1:8101/v1")
+    (server,) = built(host="10.0.0.7")
+    assert server.url == server.local == "http://10.0.0.7:8101/v1"
+
+
 @pytest.mark.parametrize("gpus", [[0], [0, 0]])
 def test_too_few_gpus_are_refused(gpus: list[int]) -> None:
     with pytest.raises(ValueError, match=r"serve\.gpus"):

@@ -54,7 +54,7 @@ def steps(folder: Path, name: str) -> dict[int, dict]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1500)
+@pytest.mark.timeout(1800)
 def test_the_stock_trainer_runs_on_the_cpu_plugin(tmp_path):
     overrides = [
         *write_world(tmp_path),
@@ -65,7 +65,7 @@ def test_the_stock_trainer_runs_on_the_cpu_plugin(tmp_path):
     ]
     run = start(overrides, tmp_path, "run")
     try:
-        code = run.wait(timeout=600)
+        code = run.wait(timeout=1500)
     finally:
         if run.poll() is None:
             run.send_signal(signal.SIGINT)

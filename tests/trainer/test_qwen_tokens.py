@@ -145,7 +145,7 @@ train(compose([*write(Path(sys.argv[1])), *sys.argv[2:]]))
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("thinking", [True, False])
 def test_a_step_under_verl(thinking: bool, folder: Path, tmp_path: Path) -> None:
     """Rollout server, rows, trainer, whose own check of digests ends the run where one differs."""
@@ -167,7 +167,7 @@ def test_a_step_under_verl(thinking: bool, folder: Path, tmp_path: Path) -> None
         env={**os.environ, "PYTHONPATH": str(ROOT), "VERL_FILE_LOGGER_PATH": str(log)},
         capture_output=True,
         text=True,
-        timeout=800,
+        timeout=1700,
     )
     assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
     (line,) = log.read_text().splitlines()

@@ -1,4 +1,4 @@
-"""What goes to the nodes of a Ray that a run joins: the plugin, and no secret."""
+"""What goes to the nodes of a Ray that a run joins: the plugin, and no secret. Where it resumes."""
 
 import json
 from collections.abc import Iterator
@@ -85,3 +85,19 @@ def test_a_ray_of_its_own_inherits_instead(asked: dict[str, Any], tmp_path: Path
     assert launch.os.environ["VERL_PLATFORM"] == "cpu"
     text = json.dumps(asked, default=str)
     assert not any(value in text for value in SECRETS.values())
+
+
+def test_a_tracker_that_a_kill_left_empty_is_written_again(tmp_path: Path) -> None:
+    """verl opens it, which empties it, and then writes; it is the last that it writes."""
+    config = compose([f"trainer.default_local_dir={tmp_path}"])
+    tracker = tmp_path / "latest_checkpointed_iteration.txt"
+    assert launch.checkpointed_step(config) == 0
+    tracker.write_text("")
+    assert launch.checkpointed_step(config) == 0 and not tracker.exists()
+    for step in (2, 9, 10):
+        (tmp_path / f"global_step_{step}").mkdir()
+    tracker.write_text("")
+    assert launch.checkpointed_step(config) == 10
+    assert tracker.read_text() == "10"  # for verl, which reads it too
+    tracker.write_text("9")  # what it says holds: 10 was being saved
+    assert launch.checkpointed_step(config) == 9

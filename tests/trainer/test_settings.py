@@ -1,7 +1,10 @@
 """Keys that would train something else than asked for are refused by name; records on disk."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -52,6 +55,45 @@ def test_unknown_judge_is_refused_by_name() -> None:
         Scorer.from_config({"name": "oracle"}, {})
     with pytest.raises(ValueError, match="gate_floor"):
         Scorer.from_config({"name": "match"}, {"accuracy": 1})
+
+
+HOLDER = """
+import fcntl, sys
+file = open(sys.argv[1], "a")
+fcntl.lockf(file, fcntl.LOCK_EX)
+print("locked", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_record_waits_for_another_nodes(tmp_path: Path) -> None:
+    """Nodes are processes here: what keeps their records apart on NFS is a lock."""
+    sink = RecordsSink(tmp_path)
+    path = sink.path("train", 1)
+    path.parent.mkdir()
+    other = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert other.stdin is not None and other.stdout is not None
+    assert other.stdout.readline() == b"locked\n"
+    writing = Thread(target=sink.write, args=("train", 1, {"step": 1}))
+    writing.start()
+    writing.join(0.5)
+    assert writing.is_alive() and not path.read_text()
+    other.communicate()
+    writing.join(60)
+    assert json.loads(path.read_text()) == {"step": 1}
+
+
+def test_a_disk_without_locks_takes_records_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError("no locks available")
+
+    monkeypatch.setattr("fcntl.lockf", refuse)
+    RecordsSink(tmp_path).write("train", 1, {"step": 1})
+    assert json.loads(RecordsSink(tmp_path).path("train", 1).read_text()) == {"step": 1}
 
 
 def test_records_of_steps_that_run_again_are_set_aside(tmp_path: Path) -> None:

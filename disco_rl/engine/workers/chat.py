@@ -2,6 +2,7 @@
 
 import json
 import logging
+import platform
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
@@ -48,8 +49,9 @@ class ChatWorkerConfig:
 
     Greedy by default, so that an identical call has an identical answer. `url` is one OpenAI base
     or a list of them, all serving `model`. `slots` and the fields after it are those of
-    `ServingPolicy`. `cache_dir` None is `$DISCO_CACHE/worker`, else under `~/.cache`; `memo` keeps
-    so many replies in memory (0: identical calls are asked again). `hold` is the share of the
+    `ServingPolicy`. `cache_dir` None is `$DISCO_CACHE/worker`, else under `~/.cache`; its file is
+    one a machine, since SQLite's write-ahead log can't be shared over a network. `memo` keeps so
+    many replies in memory (0: identical calls are asked again). `hold` is the share of the
     servers' caches that contexts may hold, each until `hold_s` after its last call, and needs
     SGLang's eviction by priority (0: none).
     """
@@ -125,7 +127,8 @@ class ChatWorker:
         )
         root = Path(config.cache_dir).expanduser() if config.cache_dir else cache_dir("worker")
         size = config.cache_mb * 2**20
-        disk = DiskCache(root / "replies.sqlite", size) if size and config.memo else None
+        file = root / f"{platform.node() or 'machine'}.sqlite"
+        disk = DiskCache(file, size) if size and config.memo else None
         whole = Text[Any](
             lambda reply: reply.text if self._usable(reply) else None,
             lambda text: ChatReply(text, "stop", Usage()),
