@@ -13,6 +13,7 @@ from disco_rl.serve import commands, sglang_flags
 from disco_rl.serve.commands import ServeConfig, servers
 
 RECORDED = Path(__file__).with_name("sglang_0_5_23.txt")
+PINNED = Path(__file__).parents[1] / "trainer" / "sglang_arguments.txt"  # in constraints/gpu.txt
 
 
 def flags() -> dict[str, bool]:
@@ -39,6 +40,8 @@ def built(**config: Any) -> list[commands.Server]:
 def test_every_flag_is_one_of_sglangs(config: dict[str, Any]) -> None:
     for server in built(**config):
         sglang_flags.check(server.command[3:], flags())
+        given = {word for word in server.command[3:] if word.startswith("--")}
+        assert given <= set(PINNED.read_text().splitlines())
 
 
 def test_replicas_have_their_own_gpus_and_ports() -> None:
