@@ -36,10 +36,13 @@ entity, and the words of its relation have synonyms. Ours; chosen on validation 
 
 
 IDF_CAP = 6.5
-"""The idf of a word in one passage of a thousand, and the most that any word counts for. A
-relation's words stand in the same share of passages however long a context is, a name in ever
-fewer: without a cap whatever holds the name passes for the fact from some length on
-(recipes/flat_length). Contexts of up to a thousand passages score as without it."""
+"""The most that any word counts for: the idf of a word in one passage of a thousand."""
+
+REGION, LOCAL = 1000, 5
+"""A longer context is weighed as `REGION` passages of it. A relation's words stand in the same
+share of passages however long it is, and a name in ever fewer: whatever holds the name would pass
+for the fact from some length on (recipes/flat_length). So a word counts as in its share of a region,
+or where that is less, in the passages that hold it, up to `LOCAL`: those of a name stand together."""
 
 
 def terms(text: str) -> list[str]:
@@ -123,8 +126,7 @@ class LexicalIndex:
         for term in wanted:
             token = self._index.vocab_dict.get(term)
             holders = self._holders(token)
-            idf = float(np.log1p((self.n_passages - len(holders) + 0.5) / (len(holders) + 0.5)))
-            weight = min(idf, IDF_CAP) * (NAME_WEIGHT if term in names else 1.0)
+            weight = self._idf(len(holders)) * (NAME_WEIGHT if term in names else 1.0)
             covered[holders] += weight
             mass += weight
             if token is not None:
@@ -132,6 +134,14 @@ class LexicalIndex:
         if found:
             bm25 = self._index.get_scores(found)
         return Match(bm25, covered / np.float32(mass))
+
+    def _idf(self, holders: float) -> float:
+        """Of a word in so many passages, alike at every length of the context."""
+        n = self.n_passages
+        if n > REGION:
+            holders = max(holders * REGION / n, min(holders, LOCAL))
+            n = REGION
+        return min(float(np.log1p((n - holders + 0.5) / (holders + 0.5))), IDF_CAP)
 
     def _holders(self, token: int | None) -> np.ndarray:
         """Passages that hold a token: the column of bm25s' sparse matrix (lucene: no zeros)."""
