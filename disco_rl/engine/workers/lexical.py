@@ -41,8 +41,9 @@ IDF_CAP = 6.5
 REGION, LOCAL = 1000, 5
 """A longer context is weighed as `REGION` passages of it. A relation's words stand in the same
 share of passages however long it is, and a name in ever fewer: whatever holds the name would pass
-for the fact from some length on (recipes/flat_length). So a word counts as in its share of a region,
-or where that is less, in the passages that hold it, up to `LOCAL`: those of a name stand together."""
+for the fact from some length on (recipes/flat_length). So a word counts as in its share of a
+region, or where that is less, in the passages that hold it, up to `LOCAL`: a name's stand together.
+"""
 
 
 def terms(text: str) -> list[str]:
