@@ -220,7 +220,7 @@ def study_config(kind: str, given: Mapping[str, str]) -> dict[str, Any]:
             *("method.prompts=brief", "method.window=1024", "method.max_call_tokens=128"),
             *(
                 "method.max_stages=6",
-                "method.shard_size=512",
+                "method.shard_size=4096",
                 "models.driver.thinking=false",
                 "worker.max_findings=4",
             ),
