@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from data_pipeline.set_aside import SetAside, parse_json
+from data_pipeline.set_aside import SURROGATES, SetAside, has_surrogates, parse_json
 from disco_rl.core.text import normalise_answer
 
 _REFERENCE = re.compile(r"#(\d+)")
@@ -99,8 +99,8 @@ def parse_record(value: Any, line: int = 1) -> Record:
     aliases = value.get("answer_aliases") or []
     if not isinstance(aliases, list) or not all(isinstance(alias, str) for alias in aliases):
         raise ValueError("answer_aliases must be a list of texts")
-    if not all(_encodes(alias) for alias in aliases):
-        raise ValueError("answer_aliases holds half of a surrogate pair")
+    if has_surrogates(*aliases):
+        raise ValueError(f"answer_aliases {SURROGATES}")
     answers = tuple(dict.fromkeys([answer, *(alias for alias in aliases if alias.strip())]))
     if normalise_answer(steps[-1].answer) not in {normalise_answer(one) for one in answers}:
         raise ValueError(
@@ -131,17 +131,9 @@ def _text(value: Any, name: str, where: str = "") -> str:
     text = value.get(name) if isinstance(value, dict) else None
     if not isinstance(text, str) or not text.strip():
         raise ValueError(f"{where}{name} must be a text that isn't empty, not {text!r}")
-    if not _encodes(text):
-        raise ValueError(f"{where}{name} holds half of a surrogate pair")
+    if has_surrogates(text):
+        raise ValueError(f"{where}{name} {SURROGATES}")
     return text
-
-
-def _encodes(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _number(value: Any, name: str, where: str) -> int:

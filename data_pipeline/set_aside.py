@@ -16,6 +16,23 @@ class SetAside:
     reason: str
 
 
+SURROGATES = "holds half of a surrogate pair"
+
+
+def has_surrogates(*texts: str) -> bool:
+    """JSON's escapes can give half a pair, which neither a file, SQLite nor a tokenizer takes."""
+    try:
+        "".join(texts).encode()
+    except UnicodeEncodeError:
+        return True
+    return False
+
+
+def printable(text: str) -> str:
+    """`text` with a question mark for half a surrogate pair."""
+    return text.encode("utf-8", "replace").decode()
+
+
 def parse_json(line: bytes) -> Any:
     """The value on a line of JSON. Raises `ValueError` saying what is wrong with the line."""
     try:

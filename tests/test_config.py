@@ -129,6 +129,7 @@ def test_a_secret_in_the_config_is_refused_without_printing_it(config: dict) -> 
 
 
 def test_no_secret_no_refusal() -> None:
-    refuse_secrets(
-        OmegaConf.create({"api_key_env": "KEY", "max_tokens": 3, "api_key": None, "token": "<pad>"})
-    )
+    given = {"api_key_env": "KEY", "max_tokens": 3, "api_key": None, "token": "<pad>"}
+    config = OmegaConf.create(given)
+    refuse_secrets(config)
+    assert OmegaConf.to_container(config) == given

@@ -52,6 +52,7 @@ def test_make_targets_exist(command: str) -> None:
 @pytest.mark.parametrize("command", [c for c in SHOWN if c.startswith("disco-rl ")])
 def test_flags_and_overrides_are_known(command: str) -> None:
     args = cli.parse(shlex.split(command)[1:])
+    assert args.command == shlex.split(command)[1]
     if args.command in ("train", "plan", "doctor"):
         compose(args.overrides)
     elif args.command == "eval":

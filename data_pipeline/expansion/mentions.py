@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from data_pipeline.expansion.hosts import Host
 from data_pipeline.expansion.linker import Linker
 from data_pipeline.llm import Llm, NoReply
+from data_pipeline.set_aside import printable
 from data_pipeline.wiki.page import Link, title_key
 from disco_rl.engine.workers.lexical import terms
 
@@ -55,7 +56,7 @@ def _checked(reply: dict, text: str, body: int, linker: Linker) -> tuple[Link, .
         name = name.strip()
         # Whole words: Rome doesn't stand in Romeo.
         place = re.compile(rf"(?<!\w){re.escape(name)}(?!\w)").search(text, body)
-        id = linker.store.find(title.encode("utf-8", "replace").decode())  # half a pair
+        id = linker.store.find(printable(title))
         if place is None or id is None or linker.stops(title_key(title)):
             continue
         meant = linker.choose(id, name, around, linker.min_shared - 1)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from data_pipeline.set_aside import SetAside
+from data_pipeline.set_aside import SURROGATES, SetAside, has_surrogates, printable
 from data_pipeline.tokens import TokenStarts, pieces_of, token_starts
 from data_pipeline.wiki.page import Item, Redirect, SourceError, SourcePage, title_key
 from data_pipeline.wiki.sources import Source
@@ -24,7 +24,6 @@ _BATCH = 256
 # tree must fit in memory, and leaves must be written many times before they go to the file.
 _CACHE_KIB = 384 * 1024
 _LOG_PAGES = 65_536
-_SURROGATES = "holds half of a surrogate pair"
 
 
 def build_pages(
@@ -75,17 +74,8 @@ def _counts(db: sqlite3.Connection) -> dict[str, int]:
     }
 
 
-def _has_surrogates(*texts: str) -> bool:
-    """JSON's escapes can give half a pair, which neither SQLite nor a tokenizer takes."""
-    try:
-        "".join(texts).encode()
-    except UnicodeEncodeError:
-        return True
-    return False
-
-
 def _shown(text: str | None) -> str | None:
-    return None if text is None else text.encode("utf-8", "replace").decode()
+    return None if text is None else printable(text)
 
 
 def _size(path: Path) -> int:
@@ -158,7 +148,7 @@ class _Builder:
                     aside.append(SetAside(file, None, None, broken))
                 self.db.executemany(
                     "INSERT INTO rejected VALUES (?, ?, ?, ?, ?)",
-                    [(number, a.file, a.line, _shown(a.id), _shown(a.reason)) for a in aside],
+                    [(number, a.file, a.line, _shown(a.id), printable(a.reason)) for a in aside],
                 )
                 ended = broken is None and len(items) < _BATCH
                 _set(self.db, key, "all" if ended else done)
@@ -196,16 +186,16 @@ class _Builder:
 
     def _redirect(self, item: Redirect) -> str | None:
         """Takes the redirect's title; says why not."""
-        if _has_surrogates(item.title, item.target):
-            return _SURROGATES
+        if has_surrogates(item.title, item.target):
+            return SURROGATES
         key, target = title_key(item.title), title_key(item.target)
         return "leads to itself" if key == target else self._claim(key, None, target)
 
     def _unusable(self, page: SourcePage) -> str | None:
-        if _has_surrogates(
+        if has_surrogates(
             page.title, page.text, page.revision, *(link.title for link in page.links)
         ):
-            return _SURROGATES
+            return SURROGATES
         if not title_key(page.title):
             return "no title"
         if not page.text.strip():

@@ -50,19 +50,21 @@ def outcome(text: str) -> Plan | PlanErrorKind:
 @settings(max_examples=EXAMPLES)
 @given(any_text)
 def test_arbitrary_text(text):
-    outcome(text)
+    assert isinstance(outcome(text), Plan | PlanErrorKind)
 
 
 @settings(max_examples=EXAMPLES)
 @given(json_values, st.booleans())
 def test_arbitrary_json(value, ascii_only):
-    outcome(json.dumps(value, ensure_ascii=ascii_only))
+    found = outcome(json.dumps(value, ensure_ascii=ascii_only))
+    assert isinstance(found, Plan | PlanErrorKind)
 
 
 @settings(max_examples=EXAMPLES)
 @given(st.dictionaries(keys, json_values, max_size=6), st.lists(json_values, max_size=4))
 def test_arbitrary_nodes(node, others):
-    outcome(json.dumps({"nodes": [node, *others]}))
+    found = outcome(json.dumps({"nodes": [node, *others]}))
+    assert isinstance(found, Plan | PlanErrorKind)
 
 
 @settings(max_examples=EXAMPLES)
