@@ -81,7 +81,11 @@ def test_first_object_gives_an_object_or_a_value_error(text, key):
     assert value is None if "{" not in text else isinstance(value, dict)
 
 
-@given(st.booleans(), st.text(st.characters(exclude_categories=("Cs",)), min_size=1, max_size=50))
+# No "<": a mark of thinking after the thinking is refused, as one that never ends.
+_gap_characters = st.characters(exclude_categories=("Cs",), exclude_characters="<")
+
+
+@given(st.booleans(), st.text(_gap_characters, min_size=1, max_size=50))
 def test_a_review_survives_its_text(accept, gap):
     text = json.dumps({"accept": accept, "gap": gap})
     if accept:
